@@ -1,0 +1,71 @@
+// Every limit of the agent, in one place. A limit that a request runs into is named in the error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace berth::limits {
+
+// Names. Container and exec ids: [A-Za-z0-9][A-Za-z0-9_.+-]*, so that they are file names in cgroupfs and in
+// /run.
+inline constexpr size_t kContainerIdBytes = 128;
+inline constexpr size_t kExecIdBytes = 128;
+inline constexpr size_t kNamespaceBytes = 128;  // containerd namespace of an event envelope
+
+// Containers and processes.
+inline constexpr size_t kContainers = 4096;
+inline constexpr size_t kExecsPerContainer = 1024;
+
+// ttrpc.
+inline constexpr uint32_t kTtrpcMessageBytes = 4u << 20;
+inline constexpr size_t kOpenStreamsPerConnection = 1024;
+inline constexpr size_t kQueuedBytesPerConnection = 8u << 20;
+inline constexpr int64_t kTimeoutNanosMax = 24LL * 3600 * 1'000'000'000;
+
+// Connections.
+inline constexpr size_t kUnauthenticatedConnections = 32;
+inline constexpr int64_t kHandshakeDeadlineMs = 2000;
+inline constexpr size_t kControlConnections = 64;
+inline constexpr size_t kStreamConnections = 4096;
+
+// Tickets and streams.
+inline constexpr int64_t kTicketLifetimeMs = 10'000;
+inline constexpr size_t kTickets = 4096;
+inline constexpr size_t kStreamPayloadBytes = 65'536;
+inline constexpr size_t kStreamWindowBytes = 1u << 20;
+inline constexpr int64_t kDrainAfterDeleteMs = 60'000;
+inline constexpr size_t kDrainingStreams = 256;
+inline constexpr size_t kLedgerSlots = 16'384;
+
+// Events.
+inline constexpr size_t kEventLogEntries = 4096;
+inline constexpr size_t kEventLogBytes = 2u << 20;
+inline constexpr size_t kEventBytes = 4096;
+inline constexpr size_t kSubscriberQueueBytes = 1u << 20;
+
+// OCI spec.
+inline constexpr size_t kSpecJsonBytes = 4u << 20;
+inline constexpr size_t kJsonDepth = 64;
+inline constexpr size_t kMounts = 4096;
+inline constexpr size_t kDevices = 1024;
+inline constexpr size_t kDeviceRules = 1024;
+inline constexpr size_t kArgvEnvpBytes = 2u << 20;  // kernel: a quarter of the stack limit, 2 MiB by default
+inline constexpr size_t kArgvEnvpEntries = 65'536;
+inline constexpr size_t kPathBytes = 4095;  // PATH_MAX without its NUL
+inline constexpr size_t kMountDataBytes = 4095;
+inline constexpr size_t kRootfsMounts = 128;
+inline constexpr size_t kGroups = 65'536;
+inline constexpr size_t kSeccompInstructions = 4096 * 8;
+inline constexpr size_t kUnifiedValueBytes = 64;
+
+// Launching.
+inline constexpr size_t kLaunchPlanBytes = 8u << 20;
+inline constexpr size_t kLaunchPlanFds = 200;  // SCM_RIGHTS carries at most 253
+inline constexpr int64_t kLaunchDeadlineMs = 60'000;
+
+// Keeper.
+inline constexpr size_t kStoredFdNameBytes = 320;
+inline constexpr size_t kStoredFds = 131'072;
+inline constexpr size_t kUnregisteredExits = 256;
+
+}  // namespace berth::limits
