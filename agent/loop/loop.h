@@ -55,7 +55,7 @@ class Op {
     Handler handler_;
     void* owner_;
     bool pending_ = false;
-    bool queued_ = false;  // a completion of it waits in the loop's batch
+    bool queued_ = false;  // its last completion waits in the loop's batch
 };
 
 // Fires once at a time on CLOCK_MONOTONIC (nanoseconds). Destroying an armed timer disarms it.
@@ -133,13 +133,13 @@ class Loop {
     void connect(Op& op, int fd, const sockaddr* address, socklen_t length);
 
     // The op's handler runs later with -ECANCELED (or with its result, when it was already done). Idle ops:
-    // nothing.
+    // nothing. A multishot operation may still deliver what it had completed before.
     void cancel(Op& op);
 
     int64_t now_ns() const;  // CLOCK_MONOTONIC, taken once a turn
 
-    void run();  // until stop()
-    void stop();
+    void run();            // until stop()
+    void stop();           // ends run() after this turn; the turn does not wait
     void turn(bool wait);  // one turn: tasks, timers, completions
 
  private:
@@ -150,12 +150,21 @@ class Loop {
         int32_t result;
         bool more;
     };
+    io_uring_sqe* begin(Op& op);
+    void run_tasks();
+    void run_timers();
+    void enter(bool wait);
+    void deliver();
+    void place(Timer* timer, size_t index);
+    void sift(size_t index);
+
     std::unique_ptr<Ring> ring_;
     std::vector<Timer*> timers_;  // a binary heap by deadline
     std::vector<Task*> tasks_;
     std::vector<Completion> completions_;
     int64_t now_ns_ = 0;
     bool running_ = false;
+    bool stop_requested_ = false;
 };
 
 }  // namespace berth::loop
