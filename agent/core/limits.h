@@ -46,6 +46,7 @@ inline constexpr size_t kSubscriberQueueBytes = 1u << 20;
 // OCI spec.
 inline constexpr size_t kSpecJsonBytes = 4u << 20;
 inline constexpr size_t kJsonDepth = 64;
+inline constexpr size_t kJsonValues = 1u << 18;
 inline constexpr size_t kMounts = 4096;
 inline constexpr size_t kDevices = 1024;
 inline constexpr size_t kDeviceRules = 1024;

@@ -1,0 +1,244 @@
+#include "agent/core/json.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#pragma GCC diagnostic ignored "-Wshadow"
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+#pragma GCC diagnostic pop
+
+#include "agent/core/limits.h"
+#include "agent/core/text.h"
+
+namespace berth::core {
+namespace {
+
+// Stands between rapidjson's reader and the document: counts, and refuses what rapidjson would take.
+class BoundedHandler {
+ public:
+    using Ch = char;
+    explicit BoundedHandler(rapidjson::Document& document) : document_(document) {}
+
+    const std::string& problem() const { return problem_; }
+
+    bool Null() { return count() && document_.Null(); }
+    bool Bool(bool value) { return count() && document_.Bool(value); }
+    bool Int(int value) { return count() && document_.Int(value); }
+    bool Uint(unsigned value) { return count() && document_.Uint(value); }
+    bool Int64(int64_t value) { return count() && document_.Int64(value); }
+    bool Uint64(uint64_t value) { return count() && document_.Uint64(value); }
+    bool Double(double value) { return count() && document_.Double(value); }
+    bool RawNumber(const char* text, rapidjson::SizeType length, bool copy) {
+        return count() && document_.RawNumber(text, length, copy);
+    }
+    bool String(const char* text, rapidjson::SizeType length, bool copy) {
+        return count() && document_.String(text, length, copy);
+    }
+    bool StartObject() {
+        keys_.emplace_back();
+        return count() && deeper() && document_.StartObject();
+    }
+    bool Key(const char* text, rapidjson::SizeType length, bool copy) {
+        if (!keys_.back().emplace(text, length).second) {
+            problem_ = "the key " + quoted(std::string_view(text, length)) + " occurs twice in one object";
+            return false;
+        }
+        return document_.Key(text, length, copy);
+    }
+    bool EndObject(rapidjson::SizeType members) {
+        keys_.pop_back();
+        --depth_;
+        return document_.EndObject(members);
+    }
+    bool StartArray() { return count() && deeper() && document_.StartArray(); }
+    bool EndArray(rapidjson::SizeType elements) {
+        --depth_;
+        return document_.EndArray(elements);
+    }
+
+ private:
+    bool count() {
+        if (++values_ <= limits::kJsonValues) return true;
+        problem_ = format("has more than %zu values", limits::kJsonValues);
+        return false;
+    }
+    bool deeper() {
+        if (++depth_ <= limits::kJsonDepth) return true;
+        problem_ = format("is nested deeper than %zu", limits::kJsonDepth);
+        return false;
+    }
+
+    rapidjson::Document& document_;
+    std::vector<std::unordered_set<std::string>> keys_;
+    std::string problem_;
+    size_t values_ = 0;
+    size_t depth_ = 0;
+};
+
+struct Generator {
+    std::string_view text;
+    rapidjson::ParseResult parsed;
+    std::string problem;
+
+    bool operator()(rapidjson::Document& document) {
+        constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag;
+        BoundedHandler handler(document);
+        rapidjson::MemoryStream stream(text.data(), text.size());
+        rapidjson::Reader reader;
+        parsed = reader.Parse<kFlags>(stream, handler);
+        problem = handler.problem();
+        return !parsed.IsError();
+    }
+};
+
+}  // namespace
+
+Result<rapidjson::Document> parse_json(std::string_view text) {
+    if (text.size() > limits::kSpecJsonBytes)
+        return make_error(Code::kResourceExhausted, format("JSON: %zu bytes, more than the limit of %zu",
+                                                           text.size(), limits::kSpecJsonBytes));
+    // A MemoryStream reads a NUL byte as the end of its text and would not look at what follows.
+    if (size_t nul = text.find('\0'); nul != std::string_view::npos)
+        return invalid(format("JSON: a NUL byte at offset %zu", nul));
+    rapidjson::Document document;
+    Generator generator{.text = text, .parsed = {}, .problem = {}};
+    document.Populate(generator);
+    if (!generator.problem.empty()) return invalid("JSON: " + generator.problem);
+    if (generator.parsed.IsError())
+        return invalid(format("JSON: %s (at offset %zu)",
+                              rapidjson::GetParseError_En(generator.parsed.Code()),
+                              generator.parsed.Offset()));
+    return document;
+}
+
+void JsonReport::ignore(std::string path) {
+    if (ignored_.size() < kIgnoredKept) ignored_.push_back(std::move(path));
+}
+
+JsonObject::JsonObject(JsonReport& report, const JsonValue* value, std::string path)
+    : report_(&report), value_(value), path_(std::move(path)) {
+    if (value_ && value_->IsNull()) value_ = nullptr;
+    if (value_ && !value_->IsObject()) {
+        report_->fail(invalid((path_.empty() ? "JSON" : path_) + ": must be an object"));
+        value_ = nullptr;
+    }
+    if (value_) known_.resize(value_->MemberCount());
+}
+
+JsonObject::~JsonObject() {
+    if (!value_ || report_->failed()) return;
+    size_t index = 0;
+    for (auto member = value_->MemberBegin(); member != value_->MemberEnd(); ++member, ++index)
+        if (!known_[index])
+            report_->ignore(
+                path_of(std::string_view(member->name.GetString(), member->name.GetStringLength())));
+}
+
+std::string JsonObject::path_of(std::string_view key) const {
+    std::string full = path_;
+    if (!full.empty()) full += '.';
+    return full.append(key);
+}
+
+void JsonObject::fail(std::string_view key, std::string_view problem, Code code) const {
+    report_->fail(make_error(code, path_of(key) + ": " + std::string(problem)));
+}
+
+const JsonValue* JsonObject::find(std::string_view key) {
+    if (!value_ || report_->failed()) return nullptr;
+    size_t index = 0;
+    for (auto member = value_->MemberBegin(); member != value_->MemberEnd(); ++member, ++index) {
+        if (std::string_view(member->name.GetString(), member->name.GetStringLength()) != key) continue;
+        known_[index] = true;
+        return member->value.IsNull() ? nullptr : &member->value;
+    }
+    return nullptr;
+}
+
+void JsonObject::read(std::string_view key, bool& out) {
+    const JsonValue* value = find(key);
+    if (!value) return;
+    if (!value->IsBool()) return fail(key, "must be true or false");
+    out = value->GetBool();
+}
+
+void JsonObject::read(std::string_view key, std::string& out) {
+    if (const JsonValue* value = find(key)) out = json_string(*report_, *value, path_of(key));
+}
+
+void JsonObject::read(std::string_view key, std::vector<std::string>& out, size_t limit) {
+    each(key, limit, [&](const JsonValue& value, std::string element_path) {
+        out.push_back(json_string(*report_, value, element_path));
+    });
+}
+
+const JsonValue* JsonObject::find_array(std::string_view key, size_t limit) {
+    const JsonValue* value = find(key);
+    if (!value) return nullptr;
+    if (!value->IsArray()) {
+        fail(key, "must be an array");
+        return nullptr;
+    }
+    if (value->Size() > limit) {
+        fail(key, format("has %u elements, more than the limit of %zu", value->Size(), limit),
+             Code::kResourceExhausted);
+        return nullptr;
+    }
+    return value;
+}
+
+const JsonValue* JsonObject::find_object(std::string_view key, size_t limit) {
+    const JsonValue* value = find(key);
+    if (!value) return nullptr;
+    if (!value->IsObject()) {
+        fail(key, "must be an object");
+        return nullptr;
+    }
+    if (value->MemberCount() > limit) {
+        fail(key, format("has %u members, more than the limit of %zu", value->MemberCount(), limit),
+             Code::kResourceExhausted);
+        return nullptr;
+    }
+    return value;
+}
+
+int64_t JsonObject::signed_between(const JsonValue& value, const std::string& path, int64_t least,
+                                   int64_t most) const {
+    if (value.IsInt64() && value.GetInt64() >= least && value.GetInt64() <= most) return value.GetInt64();
+    report_->fail(invalid(path + format(": must be a number from %lld to %lld", static_cast<long long>(least),
+                                        static_cast<long long>(most))));
+    return 0;
+}
+
+uint64_t JsonObject::unsigned_between(const JsonValue& value, const std::string& path, uint64_t least,
+                                      uint64_t most) const {
+    if (value.IsUint64() && value.GetUint64() >= least && value.GetUint64() <= most) return value.GetUint64();
+    report_->fail(
+        invalid(path + format(": must be a number from %llu to %llu", static_cast<unsigned long long>(least),
+                              static_cast<unsigned long long>(most))));
+    return 0;
+}
+
+std::string json_string(JsonReport& report, const JsonValue& value, const std::string& path) {
+    if (!value.IsString()) {
+        report.fail(invalid(path + ": must be a string"));
+        return {};
+    }
+    std::string text(value.GetString(), value.GetStringLength());
+    if (text.find('\0') == std::string::npos) return text;
+    report.fail(invalid(path + ": contains a NUL byte"));
+    return {};
+}
+
+uint32_t json_uint32(JsonReport& report, const JsonValue& value, const std::string& path) {
+    if (value.IsUint()) return value.GetUint();
+    report.fail(invalid(path + ": must be a number from 0 to 4294967295"));
+    return 0;
+}
+
+}  // namespace berth::core
