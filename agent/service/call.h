@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/core/callback.h"
 #include "agent/core/result.h"
 #include "agent/sys/fd.h"
 
@@ -47,15 +48,17 @@ class Call : public std::enable_shared_from_this<Call> {
     // Runs once when the call ends without an answer: connection closed or deadline passed (the
     // DEADLINE_EXCEEDED answer has been sent by then). Used to take back what Create and exec Start had
     // begun, and to unpark Wait and Subscribe.
-    using EndHandler = void (*)(void* owner, Call& call, core::Code why);
-    void on_end(EndHandler handler, void* owner) {
-        end_handler_ = handler;
-        end_owner_ = owner;
-    }
+    void on_end(core::Callback<void(core::Code why)> handler) { end_handler_ = std::move(handler); }
 
- protected:
-    EndHandler end_handler_ = nullptr;
-    void* end_owner_ = nullptr;
+   protected:
+    // For the transport: the call ended without an answer. Runs the handler, once; answered calls drop it instead.
+    void ended_without_answer(core::Code why) {
+        if (end_handler_) end_handler_.take()(why);
+    }
+    void drop_end_handler() { end_handler_ = {}; }
+
+   private:
+    core::Callback<void(core::Code why)> end_handler_;
 };
 
 // Where decoded calls go. Implemented by the service layer's dispatch; the connection knows nothing else of
