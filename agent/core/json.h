@@ -19,8 +19,9 @@
 #include "agent/core/text.h"
 
 // rapidjson is included here only, so that its assertions are ours in every file.
+// (<rapidjson/fwd.h>, which others may include for a declaration, has set its own.)
+#undef RAPIDJSON_ASSERT
 #define RAPIDJSON_ASSERT(condition) BERTH_CHECK(condition)
-#define RAPIDJSON_HAS_STDSTRING 0
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wall"
 #pragma GCC diagnostic ignored "-Wextra"

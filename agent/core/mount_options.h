@@ -1,0 +1,61 @@
+// The option words of a mount, as mount(8), runc and crun know them, sorted by what they act on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/core/result.h"
+
+namespace berth::core {
+
+// MOUNT_ATTR_* of linux/mount.h.
+inline constexpr uint64_t kAttrRdonly = 0x1;
+inline constexpr uint64_t kAttrNosuid = 0x2;
+inline constexpr uint64_t kAttrNodev = 0x4;
+inline constexpr uint64_t kAttrNoexec = 0x8;
+inline constexpr uint64_t kAttrAtimeMask = 0x70;
+inline constexpr uint64_t kAttrNoatime = 0x10;
+inline constexpr uint64_t kAttrStrictatime = 0x20;
+inline constexpr uint64_t kAttrNodiratime = 0x80;
+inline constexpr uint64_t kAttrNosymfollow = 0x200000;
+
+struct AttrChange {
+    uint64_t set = 0;
+    uint64_t clear = 0;  // has kAttrAtimeMask whenever an access-time word was given (kernel rule)
+
+    bool empty() const { return set == 0 && clear == 0; }
+    bool operator==(const AttrChange&) const = default;
+};
+
+struct Propagation {
+    uint64_t type = 0;  // MS_SHARED, MS_PRIVATE, MS_SLAVE or MS_UNBINDABLE
+    bool recursive = false;
+    bool operator==(const Propagation&) const = default;
+};
+
+struct MountOptions {
+    AttrChange top;                        // ro, nosuid, ...: the mount itself
+    AttrChange recursive;                  // rro, rnosuid, ...: the mount and everything below it
+    std::vector<Propagation> propagation;  // in the order given; each is applied on its own
+    bool bind = false;
+    bool bind_recursive = false;
+    bool tmpcopyup = false;
+    bool rw_asked = false;                      // "rw" or "rrw" was written out
+    std::vector<std::string> superblock_flags;  // "sync", "dirsync", "mand", "lazytime": flags of fsconfig
+    uint64_t superblock_mask = 0;               // the same as MS_* for mount(2)
+    std::vector<std::string> data;              // what only the filesystem knows: "mode=755", "newinstance"
+};
+
+// Sorts `options`; later words win over earlier ones. UNIMPLEMENTED for words that mount(8) knows and we
+// cannot do (remount, idmap, ridmap); the message begins with the word, so that callers put
+// `mounts[3].options: ` before it. "defaults", "silent" and "loud" change nothing. The words are those of the
+// OCI runtime spec 1.2 (config.md, "Linux mount options").
+Result<MountOptions> parse_mount_options(std::span<const std::string> options);
+
+// MOUNT_ATTR_* as MS_* for mount(2).
+uint64_t mount_flags_of_attributes(uint64_t attributes);
+
+}  // namespace berth::core
