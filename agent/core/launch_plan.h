@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <unordered_map>
 #include <vector>
 
 #include "agent/core/result.h"
@@ -55,14 +56,21 @@ enum class PlanOp : uint16_t {
     kFsFlag,     // fsconfig(fs, SET_FLAG, s1)
     kFsMount,    // fsconfig(CREATE), mount = fsmount(fs, a = MOUNT_ATTR_*); the kernel's own text is reported
                  // with a failure
-    kTreeGuest,  // mount = open_tree(s1 in the guest, OPEN_TREE_CLONE | a (AT_RECURSIVE)); b: 1 = do not
-                 // follow a last symlink
-    kTreeSlot,   // mount = open_tree(slot, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | a)
+    kTreeGuest,  // mount = open_tree(s1 in the guest, OPEN_TREE_CLONE | a (AT_RECURSIVE)), no magic links; b:
+                 // 1 = do not follow a last symlink
+    kTreeSlot,   // mount = the slot, a detached tree that the agent made with open_tree(OPEN_TREE_CLONE):
+                 // the kernel clones only mounts of the caller's own mount namespace, which a plain
+                 // descriptor of the agent's is not for a child in a new one
     kTreeRoot,   // mount = open_tree(s1 in root, OPEN_TREE_CLONE | a); a missing path with b = 1: goto step c
     kTreeTtySlave,  // mount = open_tree(tty, clone): for /dev/console
     kMountSetattr,  // mount_setattr(mount, a = attr_set, b = attr_clr, c = propagation, flags kRecursive)
     kMountIdmap,    // mount_setattr(mount, MOUNT_ATTR_IDMAP, userns = slot, flags kRecursive)
-    // Targets -> `target`.
+    kFsModeOf,      // fsconfig(fs, SET_STRING, "mode", permission bits of the directory s1 in root); nothing
+                    // when it does not exist (a tmpfs without mode= takes over the mode of what it covers)
+    kMountGuest,  // mount(source, s1, type, a = MS_*, data): for what fsconfig cannot carry (values over 255
+                  // bytes). s1 is a path in the guest; s2 is bytes: "TYPE\0SOURCE\0DATA"
+    // Targets -> `target`. A target in root that lies on procfs is EPERM (a rootfs may point its paths
+    // there), unless the step is kTargetLike with c = 1.
     kTargetGuest,  // target = open(s1 in the guest, O_PATH); created as a directory when missing
     kTargetDir,    // target = s1 in root, a directory; missing components made with mode a; b = 1: no symlink
                    // anywhere
@@ -74,33 +82,38 @@ enum class PlanOp : uint16_t {
     kEnterRoot,         // root = target (a directory)
     kGuestPropagation,  // mount(NULL, "/", NULL, a) in the new mount namespace
     kTmpCopyUp,         // copies the directory s1 in root into the detached tmpfs `mount`
-    // Files in root.
-    kNode,  // mknodat(s1, a = S_IFCHR|S_IFBLK|S_IFIFO|mode, b = rdev), owner c = uid<<32|gid; verified by fd,
-            // mode set exactly
+    // Files in root. EPERM when kNode's or kSymlink's directory lies on procfs.
+    kNode,     // mknodat(s1, a = S_IFCHR|S_IFBLK|S_IFIFO|mode, b = rdev
+               // as the kernel encodes it), owner c = uid<<32|gid; verified by fd,
+               // mode set exactly
     kSymlink,  // symlinkat(s2 target text, s1 path); existing is kept
-    kMask,  // s1 in root hidden: file under null (slot), directory under an empty read-only tmpfs; missing is
-            // skipped
+    kMask,     // s1 in root hidden: file under the guest's /dev/null (checked: 1:3), directory under an empty
+               // read-only tmpfs; missing is skipped. Before or after kPivotRoot. The slot is not used
     kReadonlyPath,  // s1 in root bound onto itself read-only; missing is skipped
     kSysctl,        // writes s2 to s1 ("net/ipv4/ip_forward") below sys/ of the child's own detached procfs
-    kOomScoreAdj,   // writes a (signed) to self/oom_score_adj
-    kLsmLabel,      // writes s1 to self/attr/(s2)
+    kOomScoreAdj,  // a (signed) to oom_score_adj: written by the spawner before the go byte, since a child in
+                   // a user namespace may not; a failure is the SpawnReply's ("oom_score_adj")
+    kLsmLabel,     // writes s1 to self/attr/(s2), in the child's own detached procfs
     // Root switch.
     kPivotRoot,        // fchdir(root), pivot_root(".", "."), umount2(".", MNT_DETACH), chdir("/")
     kRootReadonly,     // mount_setattr("/", a, b) after the switch
     kRootPropagation,  // mount("/", a)
     // Terminal.
-    kPtyOpen,  // in root /dev/pts/ptmx: unlock, tty = TIOCGPTPEER; sends the master to the agent; a = rows, b
-               // = cols; fchown(tty, c)
+    kPtyOpen,  // in root /dev/pts/ptmx (on devpts): unlock, tty = TIOCGPTPEER; sends the master to the agent;
+               // a = rows, b = cols (both 0: unset); fchown(tty, c)
     kPtyAttach,   // tty -> fds 0, 1, 2 and TIOCSCTTY
-    kStdio,       // fd a (0, 1 or 2) = slot; kNoSlot: /dev/null opened in root
+    kStdio,       // fd a (0, 1 or 2) = slot; kNoSlot: /dev/null opened in root, or the guest's where root
+                  // has none
     kStdioOwner,  // fchown(0, 1, 2 to uid a) unless /dev/null; EROFS and EPERM are fine
-    kExtraFd,     // fd a = slot (LISTEN_FDS, preserved fds)
+    kExtraFd,     // fd a (3 to kPlanExtraFdMax) = slot (LISTEN_FDS, preserved fds); survives kCloseFds
     // The process.
-    kRlimit,        // prlimit(a, b = soft, c = hard)
+    kRlimit,        // prlimit(a, b = soft, c = hard). The spawner raises the hard limit before the go byte (a
+                    // child in a user namespace may not); RLIMIT_NOFILE takes effect right before execve
     kSetgroups,     // setgroups(array s1 as uint32_t[]: offset s1.offset, count s1.length / 4)
     kUser,          // setresgid(b), setresuid(a) with PR_SET_KEEPCAPS when c = 1
-    kUmask,         // umask(a)
-    kCwd,           // s1: made when missing (b = 1), chdir, then getcwd must begin with "/"
+    kUmask,         // umask(a); without this step 0022 (the set-up itself runs with 0)
+    kCwd,           // s1 below "/": made when missing (b = 1, mode 0755), chdir without magic links, then
+                    // getcwd must begin with "/"
     kHome,          // HOME: when the environment has none (or an empty one), the home directory of uid a in
                     // /etc/passwd in root, or "/"
     kBoundingCaps,  // drops from the bounding set every capability that is not in a
@@ -114,15 +127,15 @@ enum class PlanOp : uint16_t {
     kSessionKeyring,  // keyctl(JOIN_SESSION_KEYRING, s1); ENOSYS, EDQUOT and EACCES are fine
     kSeccomp,   // seccomp(SET_MODE_FILTER, a = flags, program s1); slot != kNoSlot: the notify fd goes to the
                 // agent
-    kCloseFds,  // close_range(3.., CLOEXEC) except what the child itself still needs, which is close-on-exec
-                // already
+    kCloseFds,  // closes every descriptor from 3 on but the sync socket, kExtraFd's, and the slots and
+                // registers that later steps use, which are close-on-exec
     kPdeathsig,  // prctl(PR_SET_PDEATHSIG, a)
     // Talking to the agent.
     kHookPoint,   // tells the agent that hook point a is reached, waits for its go
-    kResolveExe,  // finds argv[0] on PATH of the plan's environment, as execvp would; fails with ENOENT or
-                  // EACCES
+    kResolveExe,  // finds argv[0] on PATH of the plan's environment, as execvp would; fails with ENOENT,
+                  // EACCES, or ELOOP (a magic link such as /proc/self/exe)
     kReady,       // tells the agent that the set-up is done, waits for the go of Start
-    kExec,        // execve; only returns on failure
+    kExec,        // execve of what kResolveExe found, or argv[0] as it is; only returns on failure
     kLast = kExec,
 };
 
@@ -149,6 +162,7 @@ enum class PlanKind : uint16_t { kContainer = 1, kExec = 2, kHelper = 3 };
 // there.
 inline constexpr int32_t kSlotSync = 0;    // the child's end of the sync socket (SOCK_SEQPACKET)
 inline constexpr int32_t kSlotCgroup = 1;  // the directory that the child is cloned into
+inline constexpr uint64_t kPlanExtraFdMax = 1023;
 
 struct PlanHeader {
     uint32_t magic = kPlanMagic;
@@ -165,19 +179,21 @@ struct PlanHeader {
     PlanString uid_map;  // text for /proc/PID/uid_map, written before the go byte; absent: none
     PlanString gid_map;
     PlanString timens_offsets;
-    // For the child.
-    PlanArray steps;    // PlanStep[]
-    PlanArray argv;     // uint64_t[count + 1]: offsets of strings, last 0; turned into pointers in place
-    PlanArray envp;     // uint64_t[count + 2]: one spare place for HOME, last 0
-    PlanArray scratch;  // bytes the child may write (HOME=..., the resolved executable)
+    // For the child. RLIMIT_NOFILE when there is no kRlimit step for it: the kernel's own default for PID 1,
+    // since what the keeper needs is not for containers.
+    uint64_t nofile_soft = 1024;
+    uint64_t nofile_hard = 4096;
+    PlanArray steps;  // PlanStep[]; the last is kExec, except in a helper, which exits 0 after its last step
+    PlanArray argv;   // uint64_t[count + 1]: offsets of strings, last 0; turned into pointers in place
+    PlanArray envp;   // uint64_t[count + 2]: one spare place for HOME, last 0
 };
 static_assert(std::is_trivially_copyable_v<PlanHeader> && std::is_trivially_copyable_v<PlanStep>);
 
 // What the agent must open for a slot.
 enum class FdSource : uint8_t {
-    kSync,    // made by the launcher
-    kCgroup,  // the container's cgroup (innermost level)
-    kCgroupNamespaceRoot,
+    kSync,                 // made by the launcher
+    kCgroup,               // the container's cgroup (innermost level)
+    kCgroupNamespaceRoot,  // a detached tree (open_tree with OPEN_TREE_CLONE) of it, for kTreeSlot
     kStdin,
     kStdout,
     kStderr,
@@ -187,7 +203,8 @@ enum class FdSource : uint8_t {
     kInitTimeNamespace,
     kNull,           // a verified /dev/null (1:3)
     kUserNamespace,  // of an id-mapped mount: made from `path` (the uid map) and `extra` (the gid map)
-    kPassed,         // descriptor `ns_type` of those the caller sent with the request
+    kPassed,         // descriptor `ns_type` of those the caller sent with the request; a detached tree of it
+                     // when it is for kTreeSlot
 };
 
 struct FdRequest {
@@ -227,7 +244,9 @@ class LaunchPlanBuilder {
     // Patches a forward jump: step `index`'s c = the next step.
     void land_here(uint32_t index) { steps_[index].c = next_step(); }
 
-    // RESOURCE_EXHAUSTED when over limits::kLaunchPlanBytes or kLaunchPlanFds.
+    // RESOURCE_EXHAUSTED when over limits::kLaunchPlanBytes or kLaunchPlanFds; INVALID_ARGUMENT when a
+    // string, an argument or a variable holds a NUL byte. What it returns passes validate_launch_plan(), or
+    // the steps contradict the comments above (INTERNAL: a bug of the planner's).
     Result<LaunchPlan> finish() &&;
 
  private:
@@ -236,8 +255,9 @@ class LaunchPlanBuilder {
     std::vector<std::string> argv_;
     std::vector<std::string> envp_;
     std::vector<FdRequest> fds_;
-    std::string pool_;
-    std::vector<std::pair<std::string, PlanString>> interned_;
+    std::string pool_;  // begins right after the header, so that offsets are final when they are given out
+    std::unordered_map<std::string, PlanString> interned_;
+    std::string nul_in_;  // the first string with a NUL byte
 };
 
 // True when every offset, slot, jump and op of `blob` is inside its bounds, so that the child can walk it
