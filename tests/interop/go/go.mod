@@ -1,0 +1,3 @@
+module berth/interop
+
+go 1.25.0
