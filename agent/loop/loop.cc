@@ -140,26 +140,20 @@ int64_t Loop::now_ns() const {
 
 void Loop::run() {
     running_ = true;
-    stop_requested_ = false;
     while (running_) turn(true);
 }
 
 void Loop::stop() {
     running_ = false;
-    stop_requested_ = true;
 }
 
+// The wait comes first, so that a turn ends with everything done that it woke up for.
 void Loop::turn(bool wait) {
-    now_ns_ = ring_->now_ns();
-    run_tasks();
-    run_timers();
-    if (stop_requested_) {
-        stop_requested_ = false;
-        wait = false;
-    }
     enter(wait);
     now_ns_ = ring_->now_ns();
     deliver();
+    run_timers();
+    run_tasks();
 }
 
 void Loop::run_tasks() {

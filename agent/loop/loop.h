@@ -85,7 +85,8 @@ class Timer {
     size_t heap_index_ = kIdle;
 };
 
-// Work for the next turn of the loop ("not now, inside this handler"). Posting a posted task does nothing.
+// Work for later: the end of this turn when posted by an operation's handler, the next turn when posted by a
+// timer's or task's ("not now, inside this handler"). Posting a posted task does nothing.
 // Destroying a posted task takes it back.
 class Task {
  public:
@@ -138,9 +139,10 @@ class Loop {
 
     int64_t now_ns() const;  // CLOCK_MONOTONIC, taken once a turn
 
-    void run();            // until stop()
-    void stop();           // ends run() after this turn; the turn does not wait
-    void turn(bool wait);  // one turn: tasks, timers, completions
+    void run();   // until stop()
+    void stop();  // ends run() with this turn
+    // One turn: waits (unless a task is posted or a timer is due), then completions, timers, tasks.
+    void turn(bool wait);
 
  private:
     friend class Timer;
@@ -164,7 +166,6 @@ class Loop {
     std::vector<Completion> completions_;
     int64_t now_ns_ = 0;
     bool running_ = false;
-    bool stop_requested_ = false;
 };
 
 }  // namespace berth::loop

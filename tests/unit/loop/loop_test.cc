@@ -121,11 +121,10 @@ TEST_CASE("a handler may destroy its object") {
     r->timer.arm_after_ms(1);
     f.loop.recv(r->op, 3, r->buffer);
     f.ring->complete(r->op, -ECONNRESET);
-    r->task.post();
     f.loop.turn(true);
     f.ring->now += 10'000'000;
     f.loop.turn(false);
-    CHECK(log == "task -104 ");
+    CHECK(log == "-104 ");
 }
 
 TEST_CASE("multishot operations stay armed until a completion says that it is the last") {
@@ -232,9 +231,11 @@ TEST_CASE("timers fire in order, never early, and set the timeout of the enter")
     f.ring->now = start + 2500;
     f.loop.turn(true);
     CHECK(log == "atimer btimer ");
+    CHECK(f.ring->timeouts.back() == 0);
+    f.loop.turn(true);
     CHECK(f.ring->timeouts.back() == 500);
     c.timer.arm_at_ns(start + 9000);
-    f.ring->now = start + 4000;
+    f.ring->now = start + 4000;  // past its first deadline
     f.loop.turn(true);
     CHECK(log == "atimer btimer ");
     CHECK(f.ring->timeouts.back() == 5000);
@@ -252,8 +253,8 @@ TEST_CASE("a timer that arms itself for now does not stop the loop") {
     r.timer.arm_after_ms(0);
     f.loop.turn(true);
     CHECK(log == "timer ");
-    CHECK(f.ring->timeouts.back() == 0);
     f.loop.turn(true);
+    CHECK(f.ring->timeouts.back() == 0);
     CHECK(log == "timer timer ");
 }
 
@@ -312,10 +313,11 @@ TEST_CASE("tasks run in the next turn, once, and can be taken back") {
     a.repost = true;
     f.loop.turn(true);
     CHECK(log == "atask ");
-    CHECK(f.ring->timeouts.back() == 0);  // a posted task keeps the turn from waiting
     a.repost = false;
     f.loop.turn(true);
+    CHECK(f.ring->timeouts.back() == 0);  // a posted task keeps the turn from waiting
     CHECK(log == "atask atask ");
+    f.loop.turn(true);
     CHECK(f.ring->timeouts.back() == loop::Ring::kForever);
 }
 
