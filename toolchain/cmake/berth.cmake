@@ -2,6 +2,14 @@
 
 find_package(Threads REQUIRED)
 
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    find_program(BERTH_CCACHE ccache)
+    if(BERTH_CCACHE)
+        set(CMAKE_C_COMPILER_LAUNCHER ${BERTH_CCACHE})
+        set(CMAKE_CXX_COMPILER_LAUNCHER ${BERTH_CCACHE})
+    endif()
+endif()
+
 set(BERTH_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wswitch-enum -Wold-style-cast -Wnon-virtual-dtor -Werror)
 
 add_library(berth_flags INTERFACE)
@@ -82,14 +90,16 @@ function(berth_program name)
     if(NOT sources)
         return()
     endif()
-    add_executable(${name} ${sources})
+    add_executable(${name} ${sources} ${PROJECT_SOURCE_DIR}/agent/link_stubs.cc)
     target_compile_options(${name} PRIVATE ${BERTH_WARNINGS})
     foreach(dependency ${ARG_DEPENDS})
         target_link_libraries(${name} PRIVATE berth_${dependency})
     endforeach()
     target_link_libraries(${name} PRIVATE berth_flags)
     if(BERTH_STATIC)
-        target_link_options(${name} PRIVATE -static)
+        # static-pie: what parses the host's bytes gets its addresses randomised, for about 60 KB.
+        target_compile_options(${name} PRIVATE -fPIE)
+        target_link_options(${name} PRIVATE -static-pie)
     endif()
 endfunction()
 
@@ -118,5 +128,37 @@ function(berth_fuzz_targets)
         target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
         target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
         target_link_libraries(fuzz_${name} PRIVATE berth_service berth_keeper berth_client)
+    endforeach()
+endfunction()
+
+# berth_fuzz_replays(): each tests/fuzz/NAME_fuzz.cc as replay_NAME, which feeds files to the fuzz function. Any
+# compiler; the corpus is a test.
+function(berth_fuzz_replays)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.cc)
+    foreach(source ${sources})
+        get_filename_component(name ${source} NAME_WE)
+        string(REGEX REPLACE "_fuzz$" "" name ${name})
+        add_executable(replay_${name} ${source} ${PROJECT_SOURCE_DIR}/tests/support/fuzz_replay_main.cc)
+        target_compile_options(replay_${name} PRIVATE -Wall -Wextra -Werror)
+        target_link_libraries(replay_${name} PRIVATE berth_service berth_keeper berth_client)
+        add_test(NAME replay_${name} COMMAND replay_${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
+    endforeach()
+endfunction()
+
+# berth_guest_programs(): each tests/guest/programs/NAME.c as the static program guest/NAME, for test cases to run in
+# guests and containers.
+function(berth_guest_programs)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/guest/programs/*.c)
+    add_custom_target(guest_programs)
+    foreach(source ${sources})
+        get_filename_component(name ${source} NAME_WE)
+        add_executable(guest_${name} ${source})
+        set_target_properties(guest_${name} PROPERTIES
+            OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/guest)
+        target_compile_definitions(guest_${name} PRIVATE _GNU_SOURCE)
+        target_compile_options(guest_${name} PRIVATE -Os -Wall -Wextra -Wshadow -Wconversion -Werror)
+        target_link_options(guest_${name} PRIVATE -static -s)
+        target_link_libraries(guest_${name} PRIVATE Threads::Threads)
+        add_dependencies(guest_programs guest_${name})
     endforeach()
 endfunction()
