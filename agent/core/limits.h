@@ -27,6 +27,13 @@ inline constexpr size_t kUnauthenticatedConnections = 32;
 inline constexpr int64_t kHandshakeDeadlineMs = 2000;
 inline constexpr size_t kControlConnections = 64;
 inline constexpr size_t kStreamConnections = 4096;
+inline constexpr size_t kConnectionInputBytes = 4096;            // read at once from a control connection
+inline constexpr size_t kConnectionLargeInputBytes = 64u << 10;  // while a larger frame comes in
+inline constexpr size_t kQueueSlackBytes = 1u << 20;  // errors still queued beyond kQueuedBytesPerConnection
+inline constexpr size_t kStreamMarkerBytes = 4096;    // the one message that a full subscriber still gets
+inline constexpr int64_t kConnectionDrainMs = 2000;   // for a last error to go out before a close
+inline constexpr size_t kMessageDescriptors = 253;    // SCM_MAX_FD
+inline constexpr int64_t kAcceptRetryMs = 100;        // after an accept failed for want of descriptors
 
 // Tickets and streams.
 inline constexpr int64_t kTicketLifetimeMs = 10'000;
@@ -41,15 +48,24 @@ inline constexpr size_t kLedgerSlots = 16'384;
 inline constexpr size_t kEventLogEntries = 4096;
 inline constexpr size_t kEventLogBytes = 2u << 20;
 inline constexpr size_t kEventBytes = 4096;
+inline constexpr size_t kMemoryEventKeys = 32;  // unknown keys of memory.events that are carried along
 inline constexpr size_t kSubscriberQueueBytes = 1u << 20;
+inline constexpr size_t kEventFilters = 64;
+inline constexpr size_t kEventFilterBytes = 1024;
 
 // OCI spec.
 inline constexpr size_t kSpecJsonBytes = 4u << 20;
 inline constexpr size_t kJsonDepth = 64;
 inline constexpr size_t kJsonValues = 1u << 18;
 inline constexpr size_t kMounts = 4096;
+inline constexpr size_t kMountOptions = 256;  // words of one mount
+inline constexpr size_t kAnnotations = 4096;
+inline constexpr size_t kMaskedPaths = 1024;
+inline constexpr size_t kSysctls = 1024;
+inline constexpr size_t kSysctlValueBytes = 4095;
 inline constexpr size_t kDevices = 1024;
 inline constexpr size_t kDeviceRules = 1024;
+inline constexpr size_t kDeviceProgramInstructions = 16'384;
 inline constexpr size_t kArgvEnvpBytes = 2u << 20;  // kernel: a quarter of the stack limit, 2 MiB by default
 inline constexpr size_t kArgvEnvpEntries = 65'536;
 inline constexpr size_t kPathBytes = 4095;  // PATH_MAX without its NUL
@@ -58,15 +74,24 @@ inline constexpr size_t kRootfsMounts = 128;
 inline constexpr size_t kGroups = 65'536;
 inline constexpr size_t kSeccompInstructions = 4096 * 8;
 inline constexpr size_t kUnifiedValueBytes = 64;
+inline constexpr size_t kBlockIoDevices = 1024;  // entries in each list of linux.resources.blockIO
+inline constexpr size_t kHugepageLimits = 16;
+inline constexpr size_t kRdmaDevices = 256;
+inline constexpr size_t kNetworkPriorities = 1024;
+inline constexpr size_t kCgroupDepth = 32;      // components of a cgroupsPath
+inline constexpr size_t kCgroupNameBytes = 255;  // NAME_MAX
 
 // Launching.
 inline constexpr size_t kLaunchPlanBytes = 8u << 20;
 inline constexpr size_t kLaunchPlanFds = 200;  // SCM_RIGHTS carries at most 253
 inline constexpr int64_t kLaunchDeadlineMs = 60'000;
+inline constexpr int64_t kTeardownDeadlineMs = 10'000;
+inline constexpr int64_t kFreezeDeadlineMs = 10'000;
 
 // Keeper.
 inline constexpr size_t kStoredFdNameBytes = 320;
 inline constexpr size_t kStoredFds = 131'072;
 inline constexpr size_t kUnregisteredExits = 256;
+inline constexpr size_t kAgentMemoryMinBytes = 16u << 20;  // memory.min of keeper and agent
 
 }  // namespace berth::limits

@@ -1,0 +1,63 @@
+// One binary, four processes: argv[0] and the process id tell which this is.
+#include <unistd.h>
+
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include "agent/core/keeper_protocol.h"
+#include "agent/keeper/boot.h"
+#include "agent/keeper/helper.h"
+#include "agent/service/agent_main.h"
+#include "agent/spawner/spawner.h"
+
+namespace {
+
+constexpr int kExitUsage = 2;
+
+constexpr char kUsage[] =
+    "berth " BERTH_VERSION
+    ", the container agent of a microVM\n"
+    "\n"
+    "As PID 1 it boots the guest; its options are the kernel command line's keys:\n"
+    "  berth.port=N berth.ready=N berth.auth=secret|host-cid berth.log=error|warn|info|debug\n"
+    "  berth.hostname=NAME berth.local=0|1 berth.allow_local=0|1\n"
+    "\n"
+    "Under another init, as root, in the foreground:\n"
+    "  berth --helper [--secret-file FILE] [--listen vsock|unix:///PATH]... [--port N] [--ready N]\n"
+    "                 [--auth secret|host-cid] [--allow-local] [--run-dir DIR] [--cgroup-parent PATH]\n"
+    "                 [--log error|warn|info|debug]\n"
+    "  The local socket is DIR/berth.sock (DIR is /run/berth). SIGHUP restarts the agent, SIGTERM ends it "
+    "all.\n"
+    "\n"
+    "  berth --version | --help\n";
+
+std::string_view base_name(std::string_view path) {
+    size_t slash = path.rfind('/');
+    return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv, char** envp) {
+    std::string_view name = argc > 0 ? base_name(argv[0]) : std::string_view();
+    if (name == "berth-agent") berth::service::run_agent(berth::core::kKeeperSocketFd);
+    if (name == "berth-spawner") berth::spawner::run_spawner();
+    std::string_view command = argc > 1 ? argv[1] : "";
+    if (command == "--helper") {
+        std::vector<std::string_view> flags(argv + 2, argv + argc);
+        return berth::keeper::run_helper(flags);
+    }
+    if (command == "--version") {
+        std::puts("berth " BERTH_VERSION);
+        return 0;
+    }
+    if (command == "--help") {
+        std::fputs(kUsage, stdout);
+        return 0;
+    }
+    // The kernel hands words of its command line that it does not know to its init: they are not ours.
+    if (::getpid() == 1) berth::keeper::run_boot(argc > 0 ? argv[0] : "", envp);
+    std::fputs(kUsage, stderr);
+    return kExitUsage;
+}
