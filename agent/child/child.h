@@ -91,7 +91,7 @@ int make_in_root(Child& child, const char* path, Leaf leaf, unsigned mode, uint6
 // Opens (and makes) the directory of `path` in root; `*name` is its last component, or the step fails with
 // EINVAL.
 int open_parent(Child& child, const char* path, const char** name);
-int make_directories(const char* path, unsigned mode);  // plain mkdir -p; 1: the last one was made now
+int make_directories(const char* path, unsigned mode);  // plain mkdir -p
 bool on_procfs(int fd);
 bool is_null_device(const struct stat& status);
 int stat_of(int fd, struct stat* status);

@@ -2,7 +2,6 @@
 // at any moment: nothing is looked up by name twice, and nothing is resolved but by openat2 from root.
 #include <linux/magic.h>
 #include <linux/mount.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
 #include "agent/child/child.h"
@@ -15,7 +14,8 @@ constexpr uint64_t kInRoot = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
 // openat2 gives EAGAIN when a rename raced with "..": that a neighbour renames all the time must not fail us
 // soon, nor hold us for ever.
 constexpr int kRaceRetries = 256;
-constexpr int kSymlinksMax = 40;  // the kernel's own limit (MAXSYMLINKS)
+constexpr dev_t kNullDevice = 0x103;  // 1:3 as the kernel encodes it
+constexpr int kSymlinksMax = 40;      // the kernel's own limit (MAXSYMLINKS)
 
 // The path that make_in_root() works on: a dangling symlink is replaced by its target as it goes.
 struct Walk {
@@ -158,7 +158,6 @@ int make_directories(const char* path, unsigned mode) {
     char prefix[kPathSize];
     size_t length = length_of(path);
     if (length >= kPathSize) return -ENAMETOOLONG;
-    int made = 0;
     for (size_t i = 1; i <= length; ++i) {
         if (path[i] != '/' && path[i] != '\0') continue;
         copy_bytes(prefix, path, i);
@@ -171,9 +170,8 @@ int make_directories(const char* path, unsigned mode) {
             if (fd < 0) return err;
             raw::close(fd);
         }
-        made = err == 0 ? 1 : 0;
     }
-    return made;
+    return 0;
 }
 
 bool on_procfs(int fd) {
@@ -182,7 +180,7 @@ bool on_procfs(int fd) {
 }
 
 bool is_null_device(const struct stat& status) {
-    return S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
+    return S_ISCHR(status.st_mode) && status.st_rdev == kNullDevice;
 }
 
 int stat_of(int fd, struct stat* status) {

@@ -235,11 +235,37 @@ int step_target_existing(Child& child, const PlanStep& step) {
 }
 
 int step_mkdir_guest(Child& child, const PlanStep& step) {
+    // The path may lie in a filesystem whose content is foreign: no symlink is followed on the way.
+    constexpr uint64_t kPlain = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
     const char* path = child.text(step.s1);
-    int made = make_directories(path, static_cast<unsigned>(step.a));
-    if (made <= 0) return made;
-    return raw::number(raw::syscall(SYS_fchownat, AT_FDCWD, raw::word(path), raw::word(step.b),
-                                    raw::word(step.c), AT_SYMLINK_NOFOLLOW));
+    size_t length = length_of(path);
+    if (length >= kPathSize) return -ENAMETOOLONG;
+    int directory = raw::openat(AT_FDCWD, path[0] == '/' ? "/" : ".", O_PATH | O_DIRECTORY);
+    bool made = false;
+    for (size_t begin = 0; directory >= 0 && begin < length;) {
+        while (path[begin] == '/') ++begin;
+        size_t end = begin;
+        while (end < length && path[end] != '/') ++end;
+        if (end == begin) break;
+        copy_bytes(child.path, path + begin, end - begin);
+        child.path[end - begin] = '\0';
+        long err = raw::syscall(SYS_mkdirat, directory, raw::word(child.path), raw::word(step.a));
+        made = err == 0;
+        int next = raw::openat2(directory, child.path, O_PATH | O_DIRECTORY, 0, kPlain);
+        // Why it could not be made says more than that it is missing.
+        if (next == -ENOENT && err < 0) next = raw::number(err);
+        raw::close(directory);
+        directory = next;
+        begin = end;
+    }
+    if (directory < 0) return directory;
+    long err = 0;
+    if (made) {
+        err = raw::syscall(SYS_fchownat, directory, raw::word(""), raw::word(step.b), raw::word(step.c),
+                           AT_EMPTY_PATH);
+    }
+    raw::close(directory);
+    return raw::number(err);
 }
 
 int step_attach(Child& child, const PlanStep&) {

@@ -75,11 +75,11 @@ enum class PlanOp : uint16_t {
     kTargetDir,    // target = s1 in root, a directory; missing components made with mode a; b = 1: no symlink
                    // anywhere
     kTargetLike,   // target = s1 in root, made as a directory or an empty file to match what `mount` is
-    kTargetExisting,    // target = s1 in root; a missing path with b = 1: goto step c
-    kMkdirGuest,        // mkdir -p s1 in the guest, mode a, owner b:c; existing is fine
-    kAttach,            // move_mount(mount -> target); `target` then names the new mount
-    kSetPropagation,    // mount_setattr(target, propagation a, flags kRecursive)
-    kEnterRoot,         // root = target (a directory)
+    kTargetExisting,  // target = s1 in root; a missing path with b = 1: goto step c
+    kMkdirGuest,      // mkdir -p s1 in the guest, mode a, owner b:c, no symlinks on the way; existing is fine
+    kAttach,          // move_mount(mount -> target); `target` then names the new mount
+    kSetPropagation,  // mount_setattr(target, propagation a, flags kRecursive)
+    kEnterRoot,       // root = target (a directory)
     kGuestPropagation,  // mount(NULL, "/", NULL, a) in the new mount namespace
     kTmpCopyUp,         // copies the directory s1 in root into the detached tmpfs `mount`
     // Files in root. EPERM when kNode's or kSymlink's directory lies on procfs.

@@ -1,0 +1,278 @@
+#include "agent/spawner/launch.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+
+#include "agent/child/entry.h"
+#include "agent/core/limits.h"
+#include "agent/sys/log.h"
+
+namespace berth::spawner {
+
+using core::PlanHeader;
+using core::PlanStep;
+
+namespace {
+
+constexpr unsigned kIntermediateLifeS = 60;
+
+// What launch() works on.
+struct Request {
+    const Surroundings& surroundings;
+    std::span<std::byte> plan;
+    std::span<const int> slots;
+    const PlanHeader& header;
+};
+
+Outcome failed(const char* step) {
+    return Outcome{errno, step};
+}
+
+pid_t clone_process(uint64_t flags, int cgroup, int* pidfd) {
+    clone_args arguments{};
+    arguments.flags = flags | CLONE_PIDFD | CLONE_PARENT;
+    arguments.pidfd = reinterpret_cast<uintptr_t>(pidfd);
+    if (cgroup >= 0) {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = static_cast<uint64_t>(cgroup);
+    }
+    return static_cast<pid_t>(::syscall(SYS_clone3, &arguments, sizeof(arguments)));
+}
+
+[[noreturn]] void become_child(const Request& request, int go_fd) {
+    child::run_child(request.plan.data(), request.plan.size(), request.slots.data(),
+                     static_cast<int>(request.slots.size()), go_fd);
+}
+
+const char* text(const Request& request, core::PlanString string) {
+    return reinterpret_cast<const char*>(request.plan.data()) + string.offset;
+}
+
+// Writes one procfs file below `directory` in one write, as its files demand.
+bool write_file(int directory, const char* name, const char* content, size_t size) {
+    sys::UniqueFd fd(::openat(directory, name, O_WRONLY | O_CLOEXEC));
+    if (!fd.valid()) return false;
+    ssize_t written = ::write(fd.get(), content, size);
+    if (written >= 0 && static_cast<size_t>(written) != size) errno = EIO;
+    return written == static_cast<ssize_t>(size);
+}
+
+Outcome join_namespaces(const Request& request) {
+    const PlanHeader& header = request.header;
+    if (header.pid_namespace_slot != core::kNoSlot &&
+        ::setns(request.slots[static_cast<size_t>(header.pid_namespace_slot)], CLONE_NEWPID) != 0) {
+        return failed("setns pid");
+    }
+    if (header.time_namespace_slot != core::kNoSlot &&
+        ::setns(request.slots[static_cast<size_t>(header.time_namespace_slot)], CLONE_NEWTIME) != 0) {
+        return failed("setns time");
+    }
+    if ((header.clone_flags & CLONE_NEWTIME) != 0) {
+        if (::unshare(CLONE_NEWTIME) != 0) return failed("unshare time");
+        core::PlanString offsets = header.timens_offsets;
+        if (offsets.length > 0 && !write_file(request.surroundings.proc.get(), "self/timens_offsets",
+                                              text(request, offsets), offsets.length)) {
+            return failed("timens_offsets");
+        }
+    }
+    return {};
+}
+
+// Staying in a container's namespace would hand it to every later child.
+void leave_namespaces(const Request& request) {
+    const PlanHeader& header = request.header;
+    const Surroundings& home = request.surroundings;
+    bool left = true;
+    if (header.pid_namespace_slot != core::kNoSlot) {
+        left = ::setns(home.pid_namespace.get(), CLONE_NEWPID) == 0;
+    }
+    if (left && (header.time_namespace_slot != core::kNoSlot || (header.clone_flags & CLONE_NEWTIME) != 0)) {
+        left = ::setns(home.time_namespace.get(), CLONE_NEWTIME) == 0;
+    }
+    if (!left) {
+        sys::log(sys::LogLevel::kError, "spawner.stuck", "cannot leave a namespace: errno %d", errno);
+        ::_exit(1);
+    }
+}
+
+uint64_t namespaces_of_clone(const PlanHeader& header) {
+    return header.clone_flags & ~uint64_t{CLONE_NEWTIME};
+}
+
+Outcome clone_directly(const Request& request, int go_fd, Child& child) {
+    Outcome outcome = join_namespaces(request);
+    if (!outcome.failed()) {
+        int pidfd = -1;
+        child.pid =
+            clone_process(namespaces_of_clone(request.header), request.slots[core::kSlotCgroup], &pidfd);
+        if (child.pid == 0) become_child(request, go_fd);
+        if (child.pid < 0) outcome = failed("clone3");
+        if (child.pid > 0) child.pidfd.reset(pidfd);
+    }
+    leave_namespaces(request);
+    return outcome;
+}
+
+// ---- the intermediate ----
+
+// In a page that both of us see and the child does not.
+struct Report {
+    std::atomic<int> ready{0};
+    pid_t pid = 0;
+    int pidfd = -1;
+    Outcome outcome;
+};
+
+[[noreturn]] void run_intermediate(const Request& request, int go_fd, int wake_fd, Report* report) {
+    int keep[limits::kLaunchPlanFds + 2];
+    size_t count = request.slots.size();
+    std::memcpy(keep, request.slots.data(), request.slots.size_bytes());
+    keep[count++] = go_fd;
+    keep[count++] = wake_fd;
+    child::close_all_but(keep, static_cast<int>(count));
+    Outcome outcome;
+    if (::madvise(report, sizeof(*report), MADV_DONTFORK) != 0) outcome = failed("madvise");
+    if (!outcome.failed()) outcome = join_namespaces(request);
+    if (!outcome.failed()) {
+        report->pid = clone_process(0, request.slots[core::kSlotCgroup], &report->pidfd);
+        if (report->pid == 0) become_child(request, go_fd);
+        if (report->pid < 0) outcome = failed("clone3");
+    }
+    report->outcome = outcome;
+    report->ready.store(1);
+    const uint64_t one = 1;
+    [[maybe_unused]] ssize_t written = ::write(wake_fd, &one, sizeof(one));
+    // Our pidfd is fetched, then we are killed; should the spawner die before, we go by ourselves.
+    ::sleep(kIntermediateLifeS);
+    ::_exit(0);
+}
+
+Outcome await_report(const sys::UniqueFd& wake, const sys::UniqueFd& intermediate, const Report* report) {
+    pollfd polled[2] = {{wake.get(), POLLIN, 0}, {intermediate.get(), POLLIN, 0}};
+    while (report->ready.load() == 0) {
+        if (::poll(polled, 2, -1) < 0 && errno != EINTR) return failed("poll");
+        if (polled[1].revents != 0 && report->ready.load() == 0) return Outcome{ECHILD, "intermediate ended"};
+        uint64_t count = 0;
+        if (polled[0].revents != 0) [[maybe_unused]]
+            ssize_t got = ::read(wake.get(), &count, sizeof(count));
+    }
+    return report->outcome;
+}
+
+Outcome clone_through_intermediate(const Request& request, int go_fd, Child& child) {
+    void* page = ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return failed("mmap");
+    auto* report = new (page) Report;
+    sys::UniqueFd wake(::eventfd(0, EFD_CLOEXEC));
+    int pidfd = -1;
+    pid_t pid = wake.valid() ? clone_process(0, -1, &pidfd) : -1;
+    if (pid == 0) run_intermediate(request, go_fd, wake.get(), report);
+    Outcome outcome = pid < 0 ? failed("clone3 intermediate") : Outcome{};
+    if (!outcome.failed()) {
+        sys::UniqueFd intermediate(pidfd);
+        outcome = await_report(wake, intermediate, report);
+        if (!outcome.failed()) {
+            child.pid = report->pid;
+            child.pidfd.reset(
+                static_cast<int>(::syscall(SYS_pidfd_getfd, intermediate.get(), report->pidfd, 0)));
+            // Without a go byte such a child ends by itself.
+            if (!child.pidfd.valid()) outcome = failed("pidfd_getfd");
+        }
+        ::syscall(SYS_pidfd_send_signal, intermediate.get(), SIGKILL, nullptr, 0);
+    }
+    ::munmap(page, sizeof(Report));
+    return outcome;
+}
+
+// ---- from outside ----
+
+bool is_alive(const Child& child) {
+    pollfd polled{child.pidfd.get(), POLLIN, 0};
+    return ::poll(&polled, 1, 0) == 0;
+}
+
+Outcome write_mappings(const Request& request, int process) {
+    const PlanHeader& header = request.header;
+    if (header.uid_map.length > 0 &&
+        !write_file(process, "uid_map", text(request, header.uid_map), header.uid_map.length)) {
+        return failed("uid_map");
+    }
+    if (header.setgroups_deny == 1 && !write_file(process, "setgroups", "deny", 4))
+        return failed("setgroups");
+    if (header.gid_map.length > 0 &&
+        !write_file(process, "gid_map", text(request, header.gid_map), header.gid_map.length)) {
+        return failed("gid_map");
+    }
+    return {};
+}
+
+// Only upwards: the child sets the rest itself, and reports it with the step's label.
+void raise_hard_limit(const Child& child, const PlanStep& step) {
+    auto resource = static_cast<__rlimit_resource>(step.a);
+    struct rlimit limit {};
+    if (::prlimit(child.pid, resource, nullptr, &limit) != 0 || step.c <= limit.rlim_max) return;
+    limit.rlim_max = step.c;
+    ::prlimit(child.pid, resource, &limit, nullptr);
+}
+
+Outcome set_from_outside(const Request& request, const Child& child) {
+    std::span<const PlanStep> steps(
+        reinterpret_cast<const PlanStep*>(request.plan.data() + request.header.steps.offset),
+        request.header.steps.count);
+    char number[24];
+    std::snprintf(number, sizeof(number), "%d", child.pid);
+    sys::UniqueFd process(
+        ::openat(request.surroundings.proc.get(), number, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    // Were the child gone, the number could be somebody else's by now.
+    if (!is_alive(child)) return Outcome{ESRCH, "child ended"};
+    if (!process.valid()) return failed("open /proc/PID");
+    Outcome outcome = write_mappings(request, process.get());
+    for (const PlanStep& step : steps) {
+        if (outcome.failed()) break;
+        if (step.op == core::PlanOp::kRlimit) raise_hard_limit(child, step);
+        if (step.op != core::PlanOp::kOomScoreAdj) continue;
+        int size =
+            std::snprintf(number, sizeof(number), "%d", static_cast<int>(static_cast<int64_t>(step.a)));
+        if (!write_file(process.get(), "oom_score_adj", number, static_cast<size_t>(size)) &&
+            (step.flags & core::kIgnoreErrors) == 0) {
+            outcome = failed("oom_score_adj");
+        }
+    }
+    return outcome;
+}
+
+}  // namespace
+
+Outcome launch(const Surroundings& surroundings, std::span<std::byte> plan, std::span<const int> slots,
+               Child& child) {
+    const auto& header = *reinterpret_cast<const PlanHeader*>(plan.data());
+    Request request{surroundings, plan, slots, header};
+    int go[2];
+    if (::pipe2(go, O_CLOEXEC) != 0) return failed("pipe");
+    sys::UniqueFd go_read(go[0]);
+    child.go.reset(go[1]);
+    Outcome outcome = header.use_intermediate == 1 ? clone_through_intermediate(request, go_read.get(), child)
+                                                   : clone_directly(request, go_read.get(), child);
+    if (outcome.failed()) return outcome;
+    outcome = set_from_outside(request, child);
+    if (outcome.failed()) kill_child(child);
+    return outcome;
+}
+
+void kill_child(const Child& child) {
+    ::syscall(SYS_pidfd_send_signal, child.pidfd.get(), SIGKILL, nullptr, 0);
+}
+
+}  // namespace berth::spawner
