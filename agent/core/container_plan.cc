@@ -1,0 +1,277 @@
+#include "agent/core/container_plan.h"
+
+#include "agent/core/caps.h"
+#include "agent/core/mount_plan.h"
+#include "agent/core/path.h"
+#include "agent/core/process_plan.h"
+#include "agent/core/text.h"
+
+namespace berth::core {
+namespace {
+
+constexpr uint64_t kMsRec = 0x4000;
+constexpr uint64_t kMsSlave = 1 << 19;
+constexpr uint64_t kMsPrivate = 1 << 18;
+constexpr uint64_t kModeCharacter = 0020000;
+constexpr uint64_t kModeFifo = 0010000;
+constexpr uint64_t kModeBlock = 0060000;
+constexpr uint64_t kModeMask = 0170000;
+constexpr uint64_t kNewDirectoryMode = 0755;
+
+constexpr struct {
+    std::string_view path;
+    uint32_t major;
+    uint32_t minor;
+} kDefaultDevices[] = {
+    {"/dev/null", 1, 3},   {"/dev/zero", 1, 5},    {"/dev/full", 1, 7},
+    {"/dev/random", 1, 8}, {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0},
+};
+
+constexpr struct {
+    std::string_view path;
+    std::string_view target;
+} kDefaultLinks[] = {
+    {"/dev/fd", "/proc/self/fd"},       {"/dev/stdin", "/proc/self/fd/0"}, {"/dev/stdout", "/proc/self/fd/1"},
+    {"/dev/stderr", "/proc/self/fd/2"}, {"/dev/core", "/proc/kcore"},      {"/dev/ptmx", "pts/ptmx"},
+};
+
+// As mknodat takes it and fstat gives it on 64-bit kernels (new_encode_dev).
+uint64_t kernel_device_number(uint32_t major, uint32_t minor) {
+    return (minor & 0xffu) | uint64_t{major} << 8 | uint64_t{minor & ~0xffu} << 12;
+}
+
+// New namespaces are the clone's; joined ones are entered first thing (a pid namespace by the spawner, since
+// it takes effect on children only).
+void emit_namespaces(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    for (size_t i = 0; i < spec.namespaces.size(); ++i) {
+        const NamespaceSpec& entry = spec.namespaces[i];
+        if (entry.path.empty()) {
+            builder.header().clone_flags |= entry.flag;
+            continue;
+        }
+        std::string label = format("linux.namespaces[%zu].path %s", i, quoted(entry.path).c_str());
+        FdRequest request;
+        request.source = FdSource::kNamespacePath;
+        request.path = entry.path;
+        request.ns_type = entry.flag;
+        request.label = label;
+        int32_t slot = builder.slot(std::move(request));
+        if (entry.flag == kNewPid) {
+            builder.header().pid_namespace_slot = slot;
+            continue;
+        }
+        PlanStep& step = builder.step(PlanOp::kSetns, label);
+        step.slot = slot;
+        step.a = entry.flag;
+    }
+}
+
+void emit_uts_and_network(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    const NamespaceSpec* network = spec.find_namespace(kNewNet);
+    if (network && network->path.empty()) builder.step(PlanOp::kLoopbackUp, "loopback up");
+    if (!spec.hostname.empty())
+        builder.step(PlanOp::kHostname, "hostname").s1 = builder.string(spec.hostname);
+    if (!spec.domainname.empty())
+        builder.step(PlanOp::kDomainname, "domainname").s1 = builder.string(spec.domainname);
+}
+
+void emit_node(LaunchPlanBuilder& builder, const std::string& label, const DeviceSpec& device) {
+    PlanString path = builder.string(device.path);
+    PlanStep& step = builder.step(PlanOp::kNode, label);
+    step.s1 = path;
+    step.a = (device.type == 'p' ? kModeFifo : kModeCharacter) | device.mode;
+    step.b = device.type == 'p' ? 0 : kernel_device_number(device.major, device.minor);
+    step.c = uint64_t{device.uid} << 32 | device.gid;
+}
+
+void emit_devices(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    if (dev_is_foreign(spec)) return;
+    for (const auto& device : kDefaultDevices) {
+        bool replaced = false;
+        for (const DeviceSpec& own : spec.devices) replaced = replaced || own.path == device.path;
+        if (replaced) continue;
+        DeviceSpec node{.path = std::string(device.path), .major = device.major, .minor = device.minor};
+        emit_node(builder, "device " + node.path, node);
+    }
+    for (size_t i = 0; i < spec.devices.size(); ++i)
+        emit_node(builder, format("linux.devices[%zu] (%s)", i, spec.devices[i].path.c_str()),
+                  spec.devices[i]);
+    for (const auto& link : kDefaultLinks) {
+        PlanString path = builder.string(link.path);
+        PlanString target = builder.string(link.target);
+        PlanStep& step = builder.step(PlanOp::kSymlink, "link " + std::string(link.path));
+        step.s1 = path;
+        step.s2 = target;
+    }
+}
+
+void emit_console(LaunchPlanBuilder& builder) {
+    PlanString path = builder.string("/dev/console");
+    builder.step(PlanOp::kTreeTtySlave, "/dev/console");
+    PlanStep& target = builder.step(PlanOp::kTargetLike, "/dev/console");
+    target.s1 = path;
+    target.a = kNewDirectoryMode;
+    builder.step(PlanOp::kAttach, "/dev/console");
+}
+
+// On a root that becomes read-only a missing working directory must be made before (runc).
+void emit_early_cwd(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    std::string cwd = clean_path(spec.process.cwd);
+    if (!spec.root_readonly || cwd == "/" || is_at_or_below(cwd, "/proc")) return;
+    PlanString path = builder.string(cwd);
+    PlanStep& step = builder.step(PlanOp::kTargetDir, "process.cwd");
+    step.s1 = path;
+    step.a = kNewDirectoryMode;
+}
+
+// A /dev that is asked for read-only is filled first (mount_plan_spec.cc leaves it writable).
+bool dev_becomes_readonly(const ContainerSpec& spec) {
+    for (const MountSpec& mount : spec.mounts)
+        if (mount.destination == "/dev" && mount.type == "tmpfs" && !mount.options.bind)
+            return ((mount.options.top.set | mount.options.recursive.set) & kAttrRdonly) != 0;
+    return false;
+}
+
+void emit_root_switch(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    builder.step(PlanOp::kPivotRoot, "pivot_root");
+    if (spec.rootfs_propagation != 0)
+        builder.step(PlanOp::kRootPropagation, "linux.rootfsPropagation").a = spec.rootfs_propagation;
+    if (spec.root_readonly) builder.step(PlanOp::kRootReadonly, "root.readonly").a = kAttrRdonly;
+}
+
+void emit_hidden_paths(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    if (dev_becomes_readonly(spec))
+        builder.step(PlanOp::kReadonlyPath, "read-only /dev").s1 = builder.string("/dev");
+    for (const std::string& path : spec.readonly_paths)
+        builder.step(PlanOp::kReadonlyPath, "read-only path " + path).s1 = builder.string(path);
+    for (const std::string& path : spec.masked_paths)
+        builder.step(PlanOp::kMask, "masked path " + path).s1 = builder.string(path);
+}
+
+void emit_sysctls(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    for (const auto& [name, value] : spec.sysctls) {
+        PlanString path = builder.string(name);
+        PlanString text = builder.string(value);
+        PlanStep& step = builder.step(PlanOp::kSysctl, "linux.sysctl " + name);
+        step.s1 = path;
+        step.s2 = text;
+    }
+}
+
+Result<std::string> root_path_of(const ContainerLaunch& launch) {
+    const std::string& written = launch.spec->root_path;
+    const std::string& bundle = launch.source_bundle.empty() ? launch.bundle_dir : launch.source_bundle;
+    bool relative = !written.starts_with('/');
+    // containerd mounts on BUNDLE/rootfs; an absolute path is the host's name for the same place.
+    if (!launch.rootfs.empty() && relative && clean_path(written) != "/rootfs")
+        return invalid("root.path: " + quoted(written) +
+                       " is not \"rootfs\", where the rootfs mounts of Create go");
+    return clean_path(relative ? bundle + "/" + written : written);
+}
+
+CapabilitySets sets_of(const ProcessSpec& process) {
+    return process.capabilities.value_or(CapabilitySets{});
+}
+
+Status check_guest_can(const ContainerSpec& spec, const GuestFacts& facts) {
+    if (spec.find_namespace(kNewCgroup) && !facts.cgroup_namespaces)
+        return make_error(Code::kFailedPrecondition,
+                          "linux.namespaces: the guest's kernel has no cgroup namespaces");
+    if (spec.mount_label.empty()) return ok();
+    if (!facts.selinux)
+        return make_error(Code::kFailedPrecondition, "linux.mountLabel: the guest has no SELinux");
+    return make_error(Code::kUnimplemented, "linux.mountLabel: not supported");
+}
+
+}  // namespace
+
+// The recipe of a container's first process.
+Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
+    const ContainerSpec& spec = *launch.spec;
+    BERTH_TRY(check_guest_can(spec, *launch.facts));
+    BERTH_ASSIGN(std::string root_path, root_path_of(launch));
+    const std::string& source_bundle =
+        launch.source_bundle.empty() ? launch.bundle_dir : launch.source_bundle;
+    ProcessPlanInput process{.process = &spec.process,
+                             .facts = launch.facts,
+                             .stdio = &launch.stdio,
+                             .seccomp = &launch.seccomp,
+                             .container_id = launch.id,
+                             .capabilities = sets_of(spec.process),
+                             .no_new_privileges = spec.process.no_new_privileges,
+                             .allow_vsock = spec.berth.allow_vsock,
+                             .make_cwd = true,
+                             .personality = spec.personality};
+    BERTH_TRY(check_process(process));
+
+    LaunchPlanBuilder builder(PlanKind::kContainer);
+    emit_namespaces(builder, spec);
+    builder.step(PlanOp::kSetsid, "setsid");
+    emit_uts_and_network(builder, spec);
+    // Nothing that is mounted from here on is seen in the guest.
+    bool is_private = (spec.rootfs_propagation & kMsPrivate) != 0;
+    builder.step(PlanOp::kGuestPropagation, "cut off from the guest's mounts").a =
+        kMsRec | (is_private ? kMsPrivate : kMsSlave);
+    BERTH_TRY(emit_rootfs(builder, {.mounts = &launch.rootfs,
+                                    .facts = launch.facts,
+                                    .bundle_dir = launch.bundle_dir,
+                                    .root_path = root_path}));
+    BERTH_TRY(emit_spec_mounts(builder, {.spec = &spec,
+                                         .facts = launch.facts,
+                                         .bundle_dir = launch.bundle_dir,
+                                         .source_bundle = source_bundle}));
+    emit_devices(builder, spec);
+    emit_pty(builder, process);
+    if (spec.process.terminal) emit_console(builder);
+    emit_early_cwd(builder, spec);
+    emit_root_switch(builder, spec);
+    emit_sysctls(builder, spec);
+    emit_hidden_paths(builder, spec);
+    emit_stdio(builder, process);
+    emit_process(builder, process);
+    return std::move(builder).finish();
+}
+
+bool needs_two_cgroup_levels(const ContainerSpec& spec) {
+    if (sets_of(spec.process).bounding & capability_bit(kCapSysAdmin)) return true;
+    for (const MountSpec& mount : spec.mounts) {
+        if (mount.options.bind || (mount.type != "cgroup" && mount.type != "cgroup2")) continue;
+        bool readonly = ((mount.options.top.set | mount.options.recursive.set) & kAttrRdonly) != 0;
+        bool in_namespace = spec.find_namespace(kNewCgroup) != nullptr;
+        if (in_namespace ? !readonly : mount.options.rw_asked) return true;
+    }
+    return false;
+}
+
+Status check_bind_source(std::string_view source, uint32_t st_mode, const GuestFacts& facts) {
+    if ((st_mode & kModeMask) != kModeBlock) return ok();
+    for (const BlockDevice& device : facts.block_devices)
+        if (device.path == source) return ok();
+    return make_error(Code::kPermissionDenied,
+                      "mounts: " + quoted(source) + " is a block device that the host has not attached");
+}
+
+std::string describe_step_error(const LaunchPlan& plan, uint32_t step_index, int err,
+                                std::string_view kernel_text) {
+    std::string text = plan.step_label(step_index);
+    if (step_index < plan.steps().size()) {
+        std::string_view name = plan_op_name(plan.steps()[step_index].op);
+        if (text != name) text.append(": ").append(name);
+    }
+    text.append(": ").append(errno_name(err));
+    if (!kernel_text.empty()) {
+        std::string shown = quoted(trim(kernel_text));
+        text.append(" (").append(shown.substr(1, shown.size() - 2)).append(")");
+    }
+    return text;
+}
+
+Error step_error(const LaunchPlan& plan, uint32_t step_index, int err, std::string_view kernel_text) {
+    Error error;
+    error.code = code_of_errno(err);
+    error.err = err;
+    error.message = describe_step_error(plan, step_index, err, kernel_text);
+    return error;
+}
+
+}  // namespace berth::core

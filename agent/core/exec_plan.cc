@@ -1,0 +1,93 @@
+// One more process in a running container.
+#include "agent/core/caps.h"
+#include "agent/core/container_plan.h"
+#include "agent/core/process_plan.h"
+
+namespace berth::core {
+namespace {
+
+// What an exec leaves out is the container's (runc exec).
+ProcessSpec with_defaults(const ProcessSpec& process, const ProcessSpec& init) {
+    ProcessSpec full = process;
+    if (!full.capabilities) full.capabilities = init.capabilities;
+    if (full.rlimits.empty()) full.rlimits = init.rlimits;
+    if (!full.oom_score_adj) full.oom_score_adj = init.oom_score_adj;
+    if (!full.user.umask) full.user.umask = init.user.umask;
+    if (full.apparmor_profile.empty()) full.apparmor_profile = init.apparmor_profile;
+    if (full.selinux_label.empty()) full.selinux_label = init.selinux_label;
+    return full;
+}
+
+Status check_capabilities(const CapabilitySets& asked, uint64_t bounding, uint32_t last_cap) {
+    const std::pair<std::string_view, uint64_t> sets[] = {{"bounding", asked.bounding},
+                                                          {"effective", asked.effective},
+                                                          {"permitted", asked.permitted},
+                                                          {"inheritable", asked.inheritable},
+                                                          {"ambient", asked.ambient}};
+    for (const auto& [name, mask] : sets) {
+        uint64_t excess = mask & ~bounding & capabilities_up_to(last_cap);
+        if (excess == 0) continue;
+        uint32_t number = 0;
+        while (!(excess & capability_bit(number))) ++number;
+        return make_error(Code::kPermissionDenied, "process.capabilities." + std::string(name) + ": " +
+                                                       capability_name(number) +
+                                                       " is not in the container's bounding set");
+    }
+    return ok();
+}
+
+void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    uint64_t flags = 0;
+    for (const NamespaceSpec& entry : spec.namespaces)
+        if (entry.flag != kNewPid) flags |= entry.flag;
+    if (spec.find_namespace(kNewPid)) {
+        FdRequest pid;
+        pid.source = FdSource::kInitPidNamespace;
+        pid.ns_type = kNewPid;
+        pid.label = "pid namespace of the container";
+        builder.header().pid_namespace_slot = builder.slot(std::move(pid));
+    }
+    FdRequest init;
+    init.source = FdSource::kInitPidfd;
+    init.label = "init of the container";
+    int32_t slot = builder.slot(std::move(init));
+    PlanStep& step = builder.step(PlanOp::kSetns, "namespaces of the container");
+    step.slot = slot;
+    step.a = flags;
+}
+
+}  // namespace
+
+// The recipe of an exec.
+Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
+    const ContainerSpec& spec = *launch.spec;
+    ProcessSpec full = with_defaults(*launch.process, spec.process);
+    CapabilitySets init_sets = spec.process.capabilities.value_or(CapabilitySets{});
+    ProcessPlanInput process{
+        .process = &full,
+        .facts = launch.facts,
+        .stdio = &launch.stdio,
+        .seccomp = &launch.seccomp,
+        .container_id = launch.id,
+        .capabilities = full.capabilities.value_or(CapabilitySets{}),
+        .no_new_privileges = full.no_new_privileges || spec.process.no_new_privileges,
+        .allow_vsock = spec.berth.allow_vsock,
+        .make_cwd = false,
+        .personality = spec.personality,
+    };
+    BERTH_TRY(check_capabilities(process.capabilities, init_sets.bounding, launch.facts->last_cap));
+    BERTH_TRY(check_process(process));
+
+    LaunchPlanBuilder builder(PlanKind::kExec);
+    // With CAP_SYS_PTRACE a container reads what joins its pid namespace; the intermediate has nothing to
+    // read.
+    builder.header().use_intermediate = (init_sets.bounding & capability_bit(kCapSysPtrace)) != 0 ? 1 : 0;
+    emit_join(builder, spec);
+    builder.step(PlanOp::kSetsid, "setsid");
+    emit_pty(builder, process);
+    emit_stdio(builder, process);
+    emit_process(builder, process);
+    return std::move(builder).finish();
+}
+
+}  // namespace berth::core

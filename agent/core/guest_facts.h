@@ -1,0 +1,38 @@
+// What this guest's kernel and devices can do, read once at boot (and again when a disk is attached) and
+// given to the planners as plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace berth::core {
+
+struct Filesystem {
+    std::string name;
+    bool needs_device = false;  // no "nodev" before it in /proc/filesystems
+};
+
+// A disk that the host attached to this guest.
+struct BlockDevice {
+    std::string serial;  // virtio serial; empty: it has none
+    std::string path;    // "/dev/vda"
+};
+
+struct GuestFacts {
+    uint32_t last_cap = 40;  // /proc/sys/kernel/cap_last_cap
+    std::vector<Filesystem> filesystems;
+    std::vector<BlockDevice> block_devices;
+    bool apparmor = false;
+    bool selinux = false;
+    bool cgroup_namespaces = true;
+
+    const Filesystem* find_filesystem(std::string_view name) const {
+        for (const Filesystem& entry : filesystems)
+            if (entry.name == name) return &entry;
+        return nullptr;
+    }
+};
+
+}  // namespace berth::core

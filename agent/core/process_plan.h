@@ -1,0 +1,39 @@
+// What init and exec have in common: stdio, who the process is, its filters and the way to execve.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "agent/core/container_plan.h"
+#include "agent/core/launch_plan.h"
+
+namespace berth::core {
+
+// Everything that decides how a process runs, after what an exec leaves out was filled in.
+struct ProcessPlanInput {
+    const ProcessSpec* process = nullptr;
+    const GuestFacts* facts = nullptr;
+    const StdioLayout* stdio = nullptr;
+    const SeccompPrograms* seccomp = nullptr;
+    std::string container_id;
+    CapabilitySets capabilities;  // none when the spec gives none
+    bool no_new_privileges = false;
+    bool allow_vsock = false;
+    bool make_cwd = false;  // a missing process.cwd is made
+    std::optional<uint32_t> personality;
+};
+
+// Refuses what this guest cannot do for the process (LSM labels) or what contradicts itself: too many groups,
+// extra descriptors twice, a filter that is missing. Nothing is emitted.
+Status check_process(const ProcessPlanInput& input);
+
+// The pty when process.terminal is set: opened from the container's own devpts in the register `root`.
+void emit_pty(LaunchPlanBuilder& builder, const ProcessPlanInput& input);
+
+// Fds 0 to 2, and the ones the caller passed on.
+void emit_stdio(LaunchPlanBuilder& builder, const ProcessPlanInput& input);
+
+// From priority and limits to execve; in the root that the process will see.
+void emit_process(LaunchPlanBuilder& builder, const ProcessPlanInput& input);
+
+}  // namespace berth::core
