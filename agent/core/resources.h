@@ -117,14 +117,13 @@ struct Resources {
 
 // Reads a linux.resources object; `json_path` ("linux.resources") begins every error. A null property counts
 // as absent, as it does for Go's encoder. INVALID_ARGUMENT: a property of the wrong type or out of its
-// range, a device rule without access, a page size or an rdma device that is no plain name, a duplicate
-// property, and every unified key or value that unified.h refuses. Properties that no version of the spec
+// range, a device rule without access, a page size or an rdma device that is no plain name, a block device
+// given twice, and every unified key or value that unified.h refuses. Properties that no version of the spec
 // knows are not an error: their paths are appended to `skipped` (when given) for the caller to log.
 Result<Resources> parse_resources(const rapidjson::Value& value, std::string_view json_path,
                                   std::vector<std::string>* skipped = nullptr);
 
-// The same from text: what a state file or an Update request holds. Also INVALID_ARGUMENT: text that is not
-// one JSON object, is over limits::kSpecJsonBytes, or is nested deeper than limits::kJsonDepth.
+// The same from text: what a state file or an Update request holds. Also the errors of parse_json() (json.h).
 Result<Resources> parse_resources_text(std::string_view json, std::string_view json_path,
                                        std::vector<std::string>* skipped = nullptr);
 

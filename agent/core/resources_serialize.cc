@@ -1,7 +1,9 @@
+#include "agent/core/json.h"
+#include "agent/core/resources.h"
+
+// Behind json.h, which decides about rapidjson's assertions.
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
-
-#include "agent/core/resources.h"
 
 namespace berth::core {
 namespace {
