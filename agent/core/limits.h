@@ -15,6 +15,8 @@ inline constexpr size_t kNamespaceBytes = 128;  // containerd namespace of an ev
 // Containers and processes.
 inline constexpr size_t kContainers = 4096;
 inline constexpr size_t kExecsPerContainer = 1024;
+inline constexpr size_t kPids = 65'536;                // listed of one container
+inline constexpr size_t kCgroupsOfContainer = 16'384;  // looked at below one container
 
 // ttrpc.
 inline constexpr uint32_t kTtrpcMessageBytes = 4u << 20;

@@ -28,6 +28,7 @@ class Call : public std::enable_shared_from_this<Call> {
     std::string containerd_namespace;  // metadata containerd-namespace-ttrpc; empty when absent
     AccessClass access = AccessClass::kControl;
     bool is_local = false;                   // came over the local socket
+    bool is_stream = false;                  // the client reads a stream of messages (a hint, from its flags)
     int64_t deadline_ns = 0;                 // CLOCK_MONOTONIC; 0: none
     std::vector<sys::UniqueFd> descriptors;  // that came with the request (local socket only)
 
@@ -37,7 +38,8 @@ class Call : public std::enable_shared_from_this<Call> {
 
     // Server streams: any number of send, then finish or fail. `send` returns false when the subscriber's
     // queue is full and nothing was queued: the stream must then be ended with a marker of its own kind and
-    // finish().
+    // finish(). For that marker there is room: after a false, one message of at most
+    // limits::kStreamMarkerBytes is taken.
     virtual bool send(std::string message) = 0;
     virtual void finish() = 0;
     virtual size_t queued_bytes() const = 0;
