@@ -63,8 +63,8 @@ Digest sha256(std::initializer_list<std::span<const uint8_t>> parts) {
 
 Key hkdf_sha256(std::span<const uint8_t> input_key, std::span<const uint8_t> salt,
                 std::span<const uint8_t> info) {
-    // An empty salt stands for 32 zero bytes, which HMAC pads to the same block.
-    Digest pseudo_random_key = hmac_sha256(salt, {input_key});
+    constexpr std::array<uint8_t, 32> kEmptySalt{};  // what RFC 5869 puts for none
+    Digest pseudo_random_key = hmac_sha256(salt.empty() ? kEmptySalt : salt, {input_key});
     constexpr uint8_t kFirstBlock = 1;
     Key key = hmac_sha256(pseudo_random_key, {info, std::span<const uint8_t>(&kFirstBlock, 1)});
     wipe(pseudo_random_key.data(), pseudo_random_key.size());
