@@ -1,0 +1,132 @@
+// All stdio streams of this guest: who may attach to which, what a restarted agent finds again, and what
+// happens to output that nobody has read when its container is deleted.
+//
+// A stream's descriptors are in the keeper's store below "c/ID/stdio/EXEC/out@SLOT/" (in, out, err; EXEC
+// empty for the init), after Delete below "d/ID/stdio/EXEC/...": a deletion of "c/ID/" does not touch them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/core/callback.h"
+#include "agent/core/result.h"
+#include "agent/loop/loop.h"
+#include "agent/runtime/fd_store.h"
+#include "agent/runtime/stdio.h"
+#include "agent/runtime/stream.h"
+#include "agent/runtime/ticket.h"
+
+namespace berth::runtime {
+
+class StreamTable final : public AttachmentKeeper {
+ public:
+    // Both outlive this. open() comes before everything else.
+    StreamTable(loop::Loop& loop, FdStore& store);
+    ~StreamTable() override;
+
+    // `ledger`: the keeper's memfd, mapped shared, zeroed at boot; kLedgerBytes in the product.
+    core::Status open(std::span<std::byte> ledger);
+
+    // Output that was dropped unread (the drop policy is not reported here; LOST frames tell of it).
+    core::Callback<void(const StreamId&, uint64_t bytes)> on_lost;
+
+    // ---- a process's life ----
+
+    // Makes what `request` asks for: streams, files, connections to the host. Nothing is left behind by an
+    // error. See ProcessStdio for what to do with it.
+    core::Result<std::unique_ptr<ProcessStdio>> make_stdio(const std::string& container,
+                                                           const std::string& exec, StdioRequest request);
+    // The same object for a process that an earlier agent started, once adopt_done() ran.
+    std::unique_ptr<ProcessStdio> adopted_stdio(const std::string& container, const std::string& exec);
+
+    // Delete of the process: stdin ends, output that is not drained stays for limits::kDrainAfterDeleteMs.
+    void remove_process(const std::string& container, const std::string& exec);
+    // The launch failed: nothing is kept.
+    void discard_process(const std::string& container, const std::string& exec);
+
+    // ---- after a restart ----
+
+    // Takes a descriptor that the keeper returned. False: the name is not a stream's (the fd is left alone).
+    bool adopt(std::string_view name, sys::UniqueFd& fd);
+    // After the last adopt() and before serving: settles what was half done, frees slots that nobody uses.
+    void adopt_done();
+
+    // ---- clients ----
+
+    // A ticket for the stream. NOT_FOUND: no such process or its stdio is no stream; INVALID_ARGUMENT,
+    // OUT_OF_RANGE: the offset; RESOURCE_EXHAUSTED: limits::kTickets.
+    core::Result<Ticket> open_stream(const std::string& container, const std::string& exec, StreamKind kind,
+                                     std::optional<uint64_t> resume_offset);
+    // service::StreamGate, but for the type of the grant.
+    core::Result<StreamGrant> check_ticket(std::span<const uint8_t, kTicketBytes> ticket);
+    void attach(StreamGrant grant, sys::UniqueFd socket);
+    size_t attached() const { return attachments_.size(); }
+    // All tickets and attachments end (a new generation).
+    void end_all_attachments();
+
+    // For ProcessStdio.
+    OutputStream* output(const std::string& container, const std::string& exec, StreamKind kind);
+    InputStream* input(const std::string& container, const std::string& exec);
+    loop::Loop& loop() { return context_.loop; }
+    const PipeTools& tools() const { return tools_; }
+
+    // Stops everything of this table's in the loop, and leaves what is stored with the keeper: before an
+    // orderly end. Then turns of the loop, until is_idle().
+    void quiesce();
+    bool is_idle() const;
+
+    void on_attachment_over(Attachment& attachment) override;
+    void on_idle() override;
+
+ private:
+    struct Entry {
+        std::unique_ptr<StreamBase> stream;
+        uint64_t key = 0;
+        bool is_draining = false;
+        std::unique_ptr<loop::Timer> drain_timer;
+        StreamTable* table = nullptr;
+    };
+    static std::string prefix_of(const StreamId& id, uint32_t slot, bool is_draining);
+    core::Result<Entry*> add(StreamId id, SlotUse use, uint8_t flags);
+    Entry* insert(StreamId id, uint32_t slot, SlotUse use, bool is_draining);
+    Entry* find(const StreamId& id);
+    Entry* find(uint64_t key);
+    core::Status make_child_end(const StreamId& id, const StdioTarget& target, StdioRequest& request,
+                                ProcessStdio& stdio);
+    core::Status make_stream(const StreamId& id, StdioRequest& request, ProcessStdio& stdio);
+    void start_draining(Entry& entry);
+    void arm_drain(Entry& entry);
+    void erase(const StreamId& id, core::Code code);
+    static void on_drain_over(void* entry);
+    void sweep();
+
+    FdStore& store_;
+    Ledger ledger_;
+    PipeTools tools_;
+    SendBuffers buffers_;
+    StreamContext context_;
+    TicketBook tickets_;
+    std::map<StreamId, Entry> streams_;
+    std::vector<StreamId> draining_;  // oldest first
+    std::vector<std::unique_ptr<StreamBase>> dying_;
+    std::vector<std::unique_ptr<Attachment>> attachments_;
+    uint64_t last_key_ = 0;
+    loop::Task sweep_;
+    struct Adopted {
+        StreamId id;
+        uint32_t slot;
+        bool is_draining;
+        std::string part;
+        std::string prefix;
+        sys::UniqueFd fd;
+    };
+    std::vector<Adopted> adopted_;
+};
+
+}  // namespace berth::runtime
