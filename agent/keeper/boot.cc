@@ -169,6 +169,8 @@ void protect_keeper() {
     trace.step("proc, sysfs, devtmpfs, console");
     BootOptions options = read_options();
     sys::set_log(log.get(), static_cast<LogLevel>(options.log_level), "berth-keeper");
+    UniqueFd kernel_log(::open("/dev/kmsg", O_WRONLY | O_CLOEXEC));
+    sys::set_log_overflow(kernel_log.get());
 
     FdStore store;
     ModuleLoader modules = require(ModuleLoader::open());

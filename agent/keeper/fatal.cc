@@ -1,9 +1,11 @@
 #include "agent/keeper/fatal.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -19,8 +21,20 @@ alignas(16) char g_signal_stack[32 * 1024];  // untouched until a signal comes: 
 
 constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS};
 
+// The console is non-blocking: waits for it a little, but not for ever.
 void write_line(const char* line, int bytes) {
-    if (bytes > 0 && ::write(g_setup.fd, line, static_cast<size_t>(bytes)) < 0) return;
+    constexpr int kWaitMs = 1000;
+    auto left = static_cast<size_t>(bytes > 0 ? bytes : 0);
+    while (left > 0) {
+        ssize_t written = ::write(g_setup.fd, line, left);
+        if (written > 0) {
+            line += written;
+            left -= static_cast<size_t>(written);
+            continue;
+        }
+        pollfd console = {g_setup.fd, POLLOUT, 0};
+        if (errno != EAGAIN || ::poll(&console, 1, kWaitMs) != 1) return;
+    }
 }
 
 [[noreturn]] void end_with(const char* line, int bytes) {
@@ -66,7 +80,7 @@ void stop_boot(std::string_view reason) {
     char line[1024];
     int bytes = snprintf(line, sizeof line, "berth: boot stopped: %.*s; powering off\n",
                          static_cast<int>(reason.size() < 900 ? reason.size() : 900), reason.data());
-    write_line(line, bytes);
+    write_line(line, bytes < static_cast<int>(sizeof line) ? bytes : static_cast<int>(sizeof line) - 1);
     power_off_now();
 }
 

@@ -1,5 +1,6 @@
 #include "agent/sys/log.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -13,6 +14,7 @@ struct LogSink {
     LogLevel level = LogLevel::kInfo;
     const char* process_name = "berth";
     uint64_t dropped = 0;
+    int overflow_fd = -1;
 };
 LogSink g_sink;
 
@@ -21,11 +23,15 @@ constexpr const char* kLevelNames[] = {"error", "warn", "info", "debug"};
 }  // namespace
 
 void set_log(int fd, LogLevel level, const char* process_name) {
-    g_sink = {fd, level, process_name, 0};
+    g_sink = {fd, level, process_name, 0, g_sink.overflow_fd};
 }
 
 LogLevel log_level() {
     return g_sink.level;
+}
+
+void set_log_overflow(int fd) {
+    g_sink.overflow_fd = fd;
 }
 
 void log(LogLevel level, const char* event, const char* pattern, ...) {
@@ -45,7 +51,15 @@ void log(LogLevel level, const char* event, const char* pattern, ...) {
         if (line[i] == '\n') line[i] = ' ';
     }
     line[at++] = '\n';
-    if (write(g_sink.fd, line, at) < 0) ++g_sink.dropped;
+    ssize_t written = write(g_sink.fd, line, at);
+    if (written >= 0 && static_cast<size_t>(written) == at) return;
+    if (level <= LogLevel::kWarn && g_sink.overflow_fd >= 0) {
+        // printk's levels: 3 is KERN_ERR, which is shown even with "quiet".
+        char priority[] = {'<', level == LogLevel::kError ? '3' : '4', '>'};
+        iovec parts[] = {{priority, sizeof priority}, {line, at}};
+        if (writev(g_sink.overflow_fd, parts, 2) >= 0) return;
+    }
+    ++g_sink.dropped;
 }
 
 }  // namespace berth::sys

@@ -12,6 +12,10 @@ enum class LogLevel : uint8_t { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 void set_log(int fd, LogLevel level, const char* process_name);
 LogLevel log_level();
 
+// Where warnings and errors go that the sink would not take: the kernel's log (/dev/kmsg), of a console that
+// nobody reads. Not owned; -1: nowhere.
+void set_log_overflow(int fd);
+
 // `event` is a fixed dotted name ("container.exit"); the rest is printf. Lines are cut at 1 KiB.
 [[gnu::format(printf, 3, 4)]] void log(LogLevel level, const char* event, const char* pattern, ...);
 

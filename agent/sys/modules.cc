@@ -15,14 +15,13 @@ constexpr int kModuleInitCompressedFile = 4;  // Linux 5.17
 }  // namespace
 
 core::Status load_module(const char* path) {
-    std::string step = std::string("module ") + path;
     UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
-    if (!fd.valid()) return core::errno_error(errno, std::move(step));
+    if (!fd.valid()) return core::errno_error(errno, std::string("open module ") + path);
     int flags = std::string_view(path).ends_with(".ko") ? 0 : kModuleInitCompressedFile;
-    if (::syscall(SYS_finit_module, fd.get(), "", flags) != 0 && errno != EEXIST) {
-        return core::errno_error(errno, std::move(step));
-    }
-    return core::ok();
+    if (::syscall(SYS_finit_module, fd.get(), "", flags) == 0 || errno == EEXIST) return core::ok();
+    core::Error error = core::errno_error(errno, std::string("load module ") + path);
+    if (error.err == ENOENT) error.message += " (it needs a module that is not loaded)";
+    return error;
 }
 
 core::Status unload_module(const char* name) {

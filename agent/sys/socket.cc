@@ -54,14 +54,12 @@ core::Result<Received> receive_with_fds(FdRef socket, std::span<std::byte> buffe
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
     ssize_t got = 0;
+    // A peer that dies with unread input resets us, and a SOCK_SEQPACKET socket reports that once, before the
+    // datagrams that the peer had sent: they are still to be read.
     do {
         got = ::recvmsg(socket.get(), &message, flags | MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
+    } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
     Received received;
-    if (got < 0 && errno == ECONNRESET) {
-        received.end = true;
-        return received;
-    }
     if (got < 0) return errno_error(errno, "recvmsg");
     received.bytes = static_cast<size_t>(got);
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;

@@ -37,7 +37,7 @@ struct Received {
 };
 
 // Receives one datagram. `flags` are those of recvmsg (MSG_DONTWAIT: EAGAIN in Error::err when there is
-// none). EINTR is retried. A reset by the peer counts as the end.
+// none). EINTR is retried. What a peer sent before it reset us is read first, then the end.
 core::Result<Received> receive_with_fds(FdRef socket, std::span<std::byte> buffer, int flags = 0);
 
 // The bytes of a flat struct.
