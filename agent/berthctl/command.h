@@ -1,0 +1,61 @@
+// What the commands of berthctl have in common.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "agent/berthctl/arguments.h"
+#include "agent/berthctl/json_text.h"
+#include "agent/client/session.h"
+#include "agent/core/result.h"
+
+namespace berth::ctl {
+
+struct Context {
+    const Arguments& arguments;
+    client::Session& session;
+    bool json = false;
+
+    // The n-th positional argument; the usage was checked before.
+    std::string word(size_t index) const { return std::string(arguments.words()[index]); }
+};
+
+// Prints to standard output and returns the exit status of berthctl, or an error to print.
+using Run = core::Result<int> (*)(Context& context);
+
+struct Command {
+    std::string_view name;
+    std::string_view usage;  // behind the name
+    std::string_view help;   // one line
+    std::span<const Flag> flags;
+    size_t least_words;
+    size_t most_words;
+    Arguments::Order order;
+    int error_status;  // what berthctl exits with when the command fails
+    Run run;
+};
+
+// Each file's commands; main.cc joins them.
+std::span<const Command> run_commands();
+std::span<const Command> lifecycle_commands();
+std::span<const Command> report_commands();
+std::span<const Command> event_commands();
+
+// Writes to standard output whole; what cannot be written ends the program with status 1.
+void print(std::string_view text);
+// "NNN.nnn" seconds of a count of nanoseconds, and an RFC 3339 time of nanoseconds since 1970 (UTC).
+std::string rfc3339(int64_t unix_ns);
+std::string rfc3339(int64_t seconds, int32_t nanos);
+
+// A call of the Task service: `Response` from `request`.
+template <typename Response, typename Request>
+core::Result<Response> task_call(Context& context, std::string_view method, const Request& request) {
+    return context.session.call<Response>(client::kTaskService, method, request);
+}
+
+// A signal by number or name ("9", "KILL", "SIGKILL").
+core::Result<uint32_t> parse_signal(std::string_view text);
+
+}  // namespace berth::ctl

@@ -1,0 +1,297 @@
+#include "agent/berthctl/config.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+
+#include "agent/berthctl/json_text.h"
+#include "agent/client/session.h"
+#include "agent/core/limits.h"
+#include "agent/core/text.h"
+#include "agent/sys/fd.h"
+
+namespace berth::ctl {
+
+namespace {
+
+using core::JsonValue;
+using rapidjson::Document;
+
+JsonValue string_value(std::string_view text, Document& document) {
+    JsonValue value;
+    value.SetString(text.data(), static_cast<rapidjson::SizeType>(text.size()), document.GetAllocator());
+    return value;
+}
+
+JsonValue& member(JsonValue& object, const char* name, JsonValue fallback, Document& document) {
+    auto found = object.FindMember(name);
+    if (found == object.MemberEnd()) {
+        object.AddMember(string_value(name, document), std::move(fallback), document.GetAllocator());
+        found = object.FindMember(name);
+    } else if (found->value.GetType() != fallback.GetType()) {
+        found->value = std::move(fallback);
+    }
+    return found->value;
+}
+
+void set_member(JsonValue& object, const char* name, JsonValue value, Document& document) {
+    auto found = object.FindMember(name);
+    if (found != object.MemberEnd()) {
+        found->value = std::move(value);
+        return;
+    }
+    object.AddMember(string_value(name, document), std::move(value), document.GetAllocator());
+}
+
+JsonValue string_array(std::span<const std::string_view> words, Document& document) {
+    JsonValue array(rapidjson::kArrayType);
+    for (std::string_view word : words) array.PushBack(string_value(word, document), document.GetAllocator());
+    return array;
+}
+
+core::Result<Document> parse_object(std::string_view text, std::string_view what) {
+    core::Result<Document> document = core::parse_json(text);
+    if (!document.ok()) return std::move(document).error().within(what);
+    if (!document->IsObject()) return core::invalid(std::string(what) + ": must be a JSON object");
+    return document;
+}
+
+// {} when config.json has no process.
+core::Result<Document> process_of_config(const std::string& path) {
+    BERTH_ASSIGN(std::string text, read_file(path));
+    BERTH_ASSIGN(Document config, parse_object(text, path));
+    Document process(rapidjson::kObjectType);
+    auto found = config.FindMember("process");
+    if (found != config.MemberEnd() && found->value.IsObject()) {
+        process.CopyFrom(found->value, process.GetAllocator());
+    }
+    return process;
+}
+
+core::Status set_user(std::string_view text, JsonValue& process, Document& document) {
+    std::string_view group_text = "";
+    size_t colon = text.find(':');
+    if (colon != std::string_view::npos) {
+        group_text = text.substr(colon + 1);
+        text = text.substr(0, colon);
+    }
+    auto uid = core::parse_number<uint32_t>(text);
+    auto gid = core::parse_number<uint32_t>(colon == std::string_view::npos ? "0" : group_text);
+    if (!uid || !gid) return core::invalid("--user must be UID or UID:GID, both numbers");
+    JsonValue user(rapidjson::kObjectType);
+    set_member(user, "uid", JsonValue(*uid), document);
+    set_member(user, "gid", JsonValue(*gid), document);
+    set_member(process, "user", std::move(user), document);
+    return core::ok();
+}
+
+void set_environment(std::string_view assignment, JsonValue& env, Document& document) {
+    std::string_view name = assignment.substr(0, assignment.find('='));
+    std::string prefix = std::string(name) + "=";
+    for (JsonValue& entry : env.GetArray()) {
+        if (entry.IsString() &&
+            std::string_view(entry.GetString(), entry.GetStringLength()).starts_with(prefix)) {
+            entry = string_value(assignment, document);
+            return;
+        }
+    }
+    env.PushBack(string_value(assignment, document), document.GetAllocator());
+}
+
+core::Status add_capability(std::string_view name, JsonValue& process, Document& document) {
+    if (!name.starts_with("CAP_")) return core::invalid("--cap must be a name such as CAP_NET_ADMIN");
+    JsonValue& sets = member(process, "capabilities", JsonValue(rapidjson::kObjectType), document);
+    for (const char* set : {"bounding", "effective", "permitted"}) {
+        JsonValue& names = member(sets, set, JsonValue(rapidjson::kArrayType), document);
+        names.PushBack(string_value(name, document), document.GetAllocator());
+    }
+    return core::ok();
+}
+
+core::Status set_number(const Arguments& arguments, std::string_view flag, JsonValue& object,
+                        const char* name, Document& document) {
+    if (!arguments.has(flag)) return core::ok();
+    std::string_view text = arguments.value(flag);
+    auto number = core::parse_number<int64_t>(text);
+    if (!number) return core::invalid("--" + std::string(flag) + ": " + core::quoted(text) + " is no number");
+    set_member(object, name, JsonValue(*number), document);
+    return core::ok();
+}
+
+core::Status set_numbers(const Arguments& arguments, Document& resources) {
+    struct Entry {
+        std::string_view flag;
+        const char* object;
+        const char* name;
+    };
+    static constexpr Entry kEntries[] = {
+        {"memory", "memory", "limit"},     {"memory-reservation", "memory", "reservation"},
+        {"memory-swap", "memory", "swap"}, {"cpu-period", "cpu", "period"},
+        {"cpu-quota", "cpu", "quota"},     {"cpu-share", "cpu", "shares"},
+        {"pids-limit", "pids", "limit"},
+    };
+    for (const Entry& entry : kEntries) {
+        if (!arguments.has(entry.flag)) continue;
+        JsonValue& object = member(resources, entry.object, JsonValue(rapidjson::kObjectType), resources);
+        BERTH_TRY(set_number(arguments, entry.flag, object, entry.name, resources));
+    }
+    return core::ok();
+}
+
+}  // namespace
+
+core::Result<std::string> read_file(const std::string& path) {
+    sys::UniqueFd opened;
+    int fd = STDIN_FILENO;
+    if (path != "-") {
+        opened.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+        if (!opened.valid()) return core::errno_error(errno, path);
+        fd = opened.get();
+    }
+    std::string text;
+    char buffer[16 * 1024];
+    for (;;) {
+        ssize_t count = ::read(fd, buffer, sizeof(buffer));
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return core::errno_error(errno, path);
+        if (count == 0) return text;
+        text.append(buffer, static_cast<size_t>(count));
+        if (text.size() > limits::kSpecJsonBytes) {
+            return core::make_error(core::Code::kResourceExhausted,
+                                    path + core::format(": larger than %zu bytes", limits::kSpecJsonBytes));
+        }
+    }
+}
+
+core::Result<bool> wants_terminal(std::string_view process_json) {
+    BERTH_ASSIGN(Document document, parse_object(process_json, "process"));
+    JsonValue* process = &document;
+    auto inner = document.FindMember("process");
+    if (inner != document.MemberEnd() && inner->value.IsObject()) process = &inner->value;
+    auto terminal = process->FindMember("terminal");
+    return terminal != process->MemberEnd() && terminal->value.IsBool() && terminal->value.GetBool();
+}
+
+core::Status fill_create(const Arguments& arguments, const client::Address& address,
+                         pb::task::CreateTaskRequest& request) {
+    std::string bundle(arguments.value("bundle", "."));
+    char resolved[PATH_MAX];
+    if (::realpath(bundle.c_str(), resolved) == nullptr) return core::errno_error(errno, "bundle " + bundle);
+    std::string path = std::string(resolved) + "/config.json";
+    BERTH_ASSIGN(std::string config, read_file(path));
+    core::Result<bool> terminal = wants_terminal(config);
+    if (!terminal.ok()) return std::move(terminal).error().within(path);
+    request.set_terminal(*terminal);
+    request.set_bundle(resolved);
+    if (address.transport != client::Transport::kLocal) {
+        request.mutable_options()->set_type_url(std::string(client::kSpecType));
+        request.mutable_options()->set_value(std::move(config));
+    }
+    for (std::string_view text : arguments.values("rootfs-mount")) {
+        BERTH_ASSIGN(*request.add_rootfs(), parse_rootfs_mount(text));
+    }
+    return core::ok();
+}
+
+core::Result<pb::Mount> parse_rootfs_mount(std::string_view text) {
+    auto wrong = [&](std::string_view why) {
+        return core::invalid("--rootfs-mount " + core::quoted(text) + ": " + std::string(why));
+    };
+    size_t colon = text.find(':');
+    if (colon == std::string_view::npos || colon == 0) return wrong("must be TYPE:SOURCE:OPTIONS");
+    pb::Mount mount;
+    mount.set_type(std::string(text.substr(0, colon)));
+    std::string_view rest = text.substr(colon + 1);
+    size_t end = rest.find(':', rest.starts_with("serial:") ? 7 : 0);
+    mount.set_source(std::string(rest.substr(0, end)));
+    if (end == std::string_view::npos) return mount;
+    rest = rest.substr(end + 1);
+    if (rest.empty()) return mount;
+    for (std::string_view option : core::split(rest, ',')) {
+        if (option.empty()) return wrong("an option is empty");
+        if (option.starts_with("target=")) {
+            mount.set_target(std::string(option.substr(7)));
+        } else {
+            mount.add_options(std::string(option));
+        }
+    }
+    return mount;
+}
+
+core::Result<std::string> build_process(const Arguments& arguments, std::span<const std::string_view> words,
+                                        const std::string& base_config_path) {
+    Document process(rapidjson::kObjectType);
+    if (arguments.has("process")) {
+        std::string path(arguments.value("process"));
+        BERTH_ASSIGN(std::string text, read_file(path));
+        BERTH_ASSIGN(process, parse_object(text, path));
+    } else if (!base_config_path.empty()) {
+        BERTH_ASSIGN(process, process_of_config(base_config_path));
+        // They belong to the init alone.
+        process.RemoveMember("terminal");
+        process.RemoveMember("consoleSize");
+    }
+    if (!words.empty()) set_member(process, "args", string_array(words, process), process);
+    if (!process.HasMember("args")) return core::invalid("exec: no command given");
+    if (arguments.has("tty")) set_member(process, "terminal", JsonValue(true), process);
+    if (arguments.has("cwd")) {
+        set_member(process, "cwd", string_value(arguments.value("cwd"), process), process);
+    }
+    if (!process.HasMember("cwd")) set_member(process, "cwd", string_value("/", process), process);
+    if (arguments.has("user")) BERTH_TRY(set_user(arguments.value("user"), process, process));
+    if (!process.HasMember("user")) BERTH_TRY(set_user("0:0", process, process));
+    if (!arguments.values("additional-gids").empty()) {
+        JsonValue& user = member(process, "user", JsonValue(rapidjson::kObjectType), process);
+        JsonValue& groups = member(user, "additionalGids", JsonValue(rapidjson::kArrayType), process);
+        for (std::string_view text : arguments.values("additional-gids")) {
+            auto gid = core::parse_number<uint32_t>(text);
+            if (!gid) return core::invalid("--additional-gids must be numbers");
+            groups.PushBack(JsonValue(*gid), process.GetAllocator());
+        }
+    }
+    if (!process.HasMember("env")) {
+        JsonValue env(rapidjson::kArrayType);
+        set_environment("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", env, process);
+        const char* term = ::getenv("TERM");
+        if (arguments.has("tty") && term != nullptr) {
+            set_environment(std::string("TERM=") + term, env, process);
+        }
+        set_member(process, "env", std::move(env), process);
+    }
+    JsonValue& env = member(process, "env", JsonValue(rapidjson::kArrayType), process);
+    for (std::string_view assignment : arguments.values("env")) set_environment(assignment, env, process);
+    for (std::string_view name : arguments.values("cap")) BERTH_TRY(add_capability(name, process, process));
+    if (arguments.has("no-new-privs")) {
+        set_member(process, "noNewPrivileges", JsonValue(true), process);
+    }
+    return json_text_of(process);
+}
+
+core::Result<std::string> build_resources(const Arguments& arguments) {
+    Document resources(rapidjson::kObjectType);
+    if (arguments.has("resources")) {
+        std::string path(arguments.value("resources"));
+        BERTH_ASSIGN(std::string text, read_file(path));
+        BERTH_ASSIGN(resources, parse_object(text, path));
+    }
+    BERTH_TRY(set_numbers(arguments, resources));
+    for (std::string_view list : {"cpuset-cpus", "cpuset-mems"}) {
+        if (!arguments.has(list)) continue;
+        JsonValue& cpu = member(resources, "cpu", JsonValue(rapidjson::kObjectType), resources);
+        set_member(cpu, list == "cpuset-cpus" ? "cpus" : "mems",
+                   string_value(arguments.value(list), resources), resources);
+    }
+    for (std::string_view pair : arguments.values("unified")) {
+        size_t equals = pair.find('=');
+        if (equals == std::string_view::npos) return core::invalid("--unified must be KEY=VALUE");
+        JsonValue& unified = member(resources, "unified", JsonValue(rapidjson::kObjectType), resources);
+        set_member(unified, std::string(pair.substr(0, equals)).c_str(),
+                   string_value(pair.substr(equals + 1), resources), resources);
+    }
+    return json_text_of(resources);
+}
+
+}  // namespace berth::ctl
