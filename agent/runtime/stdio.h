@@ -26,9 +26,9 @@ struct StdioTarget {
 core::Result<StdioTarget> parse_stdio_target(std::string_view field, std::string_view text);
 
 struct StdioRequest {
-    std::string_view in;
-    std::string_view out;
-    std::string_view err;
+    std::string_view in = {};
+    std::string_view out = {};
+    std::string_view err = {};
     bool terminal = false;
     bool drop = false;                                  // the annotation berth.stdio=drop
     std::vector<sys::UniqueFd>* descriptors = nullptr;  // that came with the call; fd:N takes out of it

@@ -1,0 +1,258 @@
+// A new agent takes over from one that ended: containers, processes, counters and events go on as if nothing
+// had been.
+#include <fcntl.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "agent/core/cgroup_mount.h"
+#include "agent/core/cgroup_path.h"
+#include "agent/core/text.h"
+#include "agent/runtime/cgroup_teardown.h"
+#include "agent/runtime/guest_facts.h"
+#include "agent/runtime/runtime.h"
+#include "agent/runtime/state_file.h"
+#include "agent/runtime/stdio.h"
+#include "agent/sys/cgroup.h"
+#include "agent/sys/log.h"
+
+namespace berth::runtime {
+namespace {
+
+core::MemoryEvents counters_of(const pb::state::MemoryCounters& from) {
+    core::MemoryEvents counters;
+    counters.low = from.low();
+    counters.high = from.high();
+    counters.max = from.max();
+    counters.oom = from.oom();
+    counters.oom_kill = from.oom_kill();
+    counters.oom_group_kill = from.oom_group_kill();
+    return counters;
+}
+
+core::MemoryEvents counters_of(const v1::MemoryCounters& from) {
+    core::MemoryEvents counters;
+    counters.low = from.low();
+    counters.high = from.high();
+    counters.max = from.max();
+    counters.oom = from.oom();
+    counters.oom_kill = from.oom_kill();
+    counters.oom_group_kill = from.oom_group_kill();
+    for (const pb::Counter& other : from.other()) {
+        if (other.key() == "sock_throttled") {
+            counters.sock_throttled = other.value();
+        } else {
+            counters.others.emplace_back(other.key(), other.value());
+        }
+    }
+    return counters;
+}
+
+std::unique_ptr<Process> process_of(Container& container, core::ExecId exec_id,
+                                    const pb::state::Process& state) {
+    StdioPaths paths{state.stdin(), state.stdout(), state.stderr(), state.terminal()};
+    auto process = std::make_unique<Process>(container, std::move(exec_id), std::move(paths));
+    process->key = state.key();
+    process->pid = state.pid();
+    process->status = static_cast<TaskStatus>(state.status());
+    process->spec_json = state.spec();
+    process->stdin_closed = state.stdin_closed();
+    if (process->status == TaskStatus::kStopped) {
+        process->exit = ExitRecord{state.exit_status(), state.exited_at_ns(), state.oom_likely()};
+    }
+    return process;
+}
+
+}  // namespace
+
+core::Status Runtime::adopt(Welcome& welcome) {
+    BERTH_TRY(make_state_directories(config_.run_dir));
+    sandbox_.reset(open(config_.cgroup_root, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!sandbox_.valid()) return core::errno_error(errno, std::string("open ") + config_.cgroup_root);
+    BERTH_ASSIGN(guest_, probe_guest(config_));
+    auto mount = core::find_cgroup2_mount(read_whole_file("/proc/self/mountinfo"));
+    if (!mount) return core::make_error(core::Code::kFailedPrecondition, "no cgroup2 hierarchy is mounted");
+    cgroup_mount_ = std::move(*mount);
+    BERTH_ASSIGN(std::vector<std::string> ids, list_states(config_.run_dir));
+    for (const std::string& id : ids) {
+        if (auto adopted = adopt_container(welcome, id); !adopted.ok()) {
+            // One that cannot be taken over must not keep the others from it.
+            sys::log(sys::LogLevel::kError, "adopt", "%s: %s", id.c_str(), adopted.error().message.c_str());
+            containers_.erase(id);
+        }
+    }
+    replay_log_into_states();
+    for (auto& [name, fd] : welcome.stored) (void)streams_.adopt(name, fd);
+    streams_.adopt_done();
+    for (auto& [id, container] : containers_) {
+        container->init().stdio = streams_.adopted_stdio(id, "");
+        for (auto& [exec_id, process] : container->execs) {
+            if (process->key != 0) process->stdio = streams_.adopted_stdio(id, exec_id);
+        }
+    }
+    spawner_.replace(std::move(welcome.spawner));
+    for (const core::ProcessRecord& record : welcome.exited) on_exit(record);
+    kill_unclaimed(welcome);
+    if (config_.agent_starts > 0) {
+        v1::Event restarted;
+        restarted.mutable_agent_restarted()->set_count(config_.agent_starts + 1);
+        restarted.mutable_agent_restarted()->set_reason(config_.last_crash[0] != 0 ? config_.last_crash
+                                                                                   : "asked (SIGHUP)");
+        events_.emit(std::move(restarted), nullptr);
+    }
+    for (auto& [id, container] : containers_) container->check_memory();
+    return core::ok();
+}
+
+core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
+    BERTH_ASSIGN(core::ContainerId container_id, core::ContainerId::parse(id));
+    BERTH_ASSIGN(std::string bytes, read_state_file(config_.run_dir, id, "state"));
+    pb::state::Container state;
+    if (!state.ParseFromString(bytes)) return core::make_error(core::Code::kInternal, "malformed state file");
+    if (state.version() != kStateVersion) {
+        return core::make_error(core::Code::kFailedPrecondition,
+                                core::format("state file of version %u", state.version()));
+    }
+    if (state.creating()) return take_back_creation(id, state);
+    auto container = std::make_shared<Container>(*this, container_id);
+    containers_[id] = container;
+    container->containerd_namespace = state.containerd_namespace();
+    container->bundle = state.bundle();
+    container->cgroup_path = state.cgroup_path();
+    container->created_at_ns = state.created_at_ns();
+    container->paused = state.paused();
+    container->resources_json = state.resources_json();
+    container->stdio_drop = state.stdio_drop();
+    for (const pb::KeyValue& annotation : state.annotations())
+        container->annotations[annotation.key()] = annotation.value();
+    container->memory_total = counters_of(state.memory_total());
+    container->memory_local = counters_of(state.memory_local());
+    container->memory_sequence = state.memory_sequence();
+    container->exit_oom_kill_local = state.exit_oom_kill_local();
+    BERTH_ASSIGN(std::string json, read_state_file(config_.run_dir, id, "config.json"));
+    BERTH_ASSIGN(core::ContainerSpec spec, core::parse_container_spec(json));
+    BERTH_ASSIGN(container->seccomp_profile, seccomp_.profile(spec));
+    container->keep_for_execs(std::move(spec));
+    for (const pb::state::Process& process_state : state.processes()) {
+        BERTH_ASSIGN(core::ExecId exec_id, core::ExecId::parse(process_state.exec_id()));
+        bool is_init = exec_id.is_init();
+        auto process = process_of(*container, exec_id, process_state);
+        Process& adopted = *process;
+        if (is_init) {
+            container->set_init(std::move(process));
+        } else {
+            container->execs[exec_id.text()] = std::move(process);
+        }
+        adopt_process(welcome, *container, adopted);
+    }
+    if (container->find_process("") == nullptr)
+        return core::make_error(core::Code::kInternal, "state file without an init");
+    BERTH_TRY(open_cgroup_dirs(*container, state.two_cgroup_levels()));
+    if (guest_.has_memory_controller) {
+        Container* raw = container.get();
+        BERTH_ASSIGN(container->memory,
+                     MemoryWatch::begin(loop_, container->cgroup.outer, container->cgroup.leaf(),
+                                        [raw](const MemoryReading& reading) { raw->on_memory(reading); }));
+    }
+    return core::ok();
+}
+
+core::Status Runtime::take_back_creation(const std::string& id, const pb::state::Container& state) {
+    keeper_.drop("c/" + id + "/");
+    if (state.cgroup_path().empty()) {
+        remove_state(config_.run_dir, id);
+        return core::ok();
+    }
+    sys::UniqueFd directory;
+    if (auto opened = sys::open_cgroup(sandbox_, state.cgroup_path()); opened.ok())
+        directory = std::move(*opened);
+    CgroupTeardown::begin(loop_, sandbox_, std::move(directory), state.cgroup_path(),
+                          [this, id](core::Status status) {
+                              if (!status.ok())
+                                  sys::log(sys::LogLevel::kError, "adopt", "%s: %s", id.c_str(),
+                                           status.error().message.c_str());
+                              // The id may be in use again by then: a creation that is answered has its own
+                              // state.
+                              if (!containers_.contains(id)) remove_state(config_.run_dir, id);
+                          });
+    return core::ok();
+}
+
+void Runtime::adopt_process(Welcome& welcome, Container& container, Process& process) {
+    if (process.status == TaskStatus::kStopped || process.key == 0) {
+        return;
+    }
+    keys_[process.key] = {&container, process.exec_id().text()};
+    for (Welcome::Registered& registered : welcome.registered) {
+        if (registered.process.key != process.key) continue;
+        process.pid = registered.process.pid;
+        process.pidfd = std::move(registered.pidfd);
+        registered.process.key = 0;  // claimed
+    }
+    for (const core::ProcessRecord& exited : welcome.exited) {
+        if (exited.key == process.key && process.pid == 0) process.pid = exited.pid;
+    }
+    auto gate = welcome.stored.find(container.gate_name(process.exec_id()));
+    auto plan = welcome.stored.find(container.plan_name(process.exec_id()));
+    if (process.status == TaskStatus::kCreated && gate != welcome.stored.end()) {
+        process.launch = Launch::create(loop_, spawner_, process);
+        process.launch->adopt_ready(std::move(gate->second),
+                                    plan == welcome.stored.end() ? sys::UniqueFd() : std::move(plan->second),
+                                    process.pidfd);
+    } else if (process.status == TaskStatus::kUnknown && process.pid != 0) {
+        // An exec whose Start was not answered: it runs, or ended when our predecessor's end of its gate
+        // closed.
+        process.status = TaskStatus::kRunning;
+    }
+}
+
+void Runtime::replay_log_into_states() {
+    // Facts that were logged, and whose state file our predecessor did not get to write.
+    for (uint64_t sequence = events_.first_sequence(); sequence <= events_.last_sequence(); ++sequence) {
+        auto encoded = events_.read(sequence);
+        v1::Event event;
+        if (!encoded || !event.ParseFromString(*encoded)) continue;
+        auto found = containers_.find(event.container_id());
+        if (found == containers_.end()) continue;
+        Container& container = *found->second;
+        if (event.time_unix_ns() < container.created_at_ns) continue;  // of an older container of that id
+        if (event.has_memory() && sequence > container.memory_sequence) {
+            container.memory_total = counters_of(event.memory().total());
+            container.memory_local = counters_of(event.memory().local());
+            container.memory_sequence = sequence;
+        }
+        Process* process = container.find_process(event.exec_id());
+        if (process == nullptr || !event.has_exited() || process->exit ||
+            event.exited().pid() != static_cast<uint32_t>(process->pid)) {
+            continue;
+        }
+        process->exit = ExitRecord{event.exited().exit_status(), event.exited().exited_at_unix_ns(),
+                                   event.exited().oom_likely()};
+        process->status = TaskStatus::kStopped;
+        keys_.erase(process->key);  // the keeper's own report of it is acknowledged as nobody's
+        save_or_log(container);
+    }
+}
+
+void Runtime::kill_unclaimed(Welcome& welcome) {
+    for (Welcome::Registered& registered : welcome.registered) {
+        if (registered.process.key == 0 || !registered.pidfd.valid()) continue;
+        // Cloned for a request that was never answered, and whose intent is gone.
+        (void)syscall(SYS_pidfd_send_signal, registered.pidfd.get(), SIGKILL, nullptr, 0);
+        sys::log(sys::LogLevel::kWarn, "adopt.kill", "pid %d belongs to no container",
+                 registered.process.pid);
+    }
+}
+
+core::Status Runtime::open_cgroup_dirs(Container& container, bool two_levels) {
+    BERTH_ASSIGN(container.cgroup.outer, sys::open_cgroup(sandbox_, container.cgroup_path));
+    container.cgroup.inner.reset();
+    if (two_levels) {
+        BERTH_ASSIGN(container.cgroup.inner, sys::open_cgroup(container.cgroup.outer, core::kInnerCgroup));
+    }
+    return core::ok();
+}
+
+}  // namespace berth::runtime

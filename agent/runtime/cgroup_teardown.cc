@@ -1,0 +1,104 @@
+#include "agent/runtime/cgroup_teardown.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <cerrno>
+
+#include "agent/core/limits.h"
+#include "agent/core/text.h"
+#include "agent/sys/cgroup.h"
+
+namespace berth::runtime {
+namespace {
+constexpr size_t kRemovedPerTurn = 256;
+}  // namespace
+
+CgroupTeardown::CgroupTeardown(loop::Loop& loop, sys::FdRef sandbox, sys::UniqueFd directory,
+                               std::string path, core::Callback<void(core::Status)> done)
+    : loop_(loop),
+      sandbox_(sandbox),
+      directory_(std::move(directory)),
+      path_(std::move(path)),
+      done_(std::move(done)) {}
+
+std::shared_ptr<CgroupTeardown> CgroupTeardown::begin(loop::Loop& loop, sys::FdRef sandbox,
+                                                      sys::UniqueFd directory, std::string path,
+                                                      core::Callback<void(core::Status)> done) {
+    std::shared_ptr<CgroupTeardown> teardown(
+        new CgroupTeardown(loop, sandbox, std::move(directory), std::move(path), std::move(done)));
+    teardown->self_ = teardown;
+    if (teardown->directory_.valid()) {
+        // Kills the whole subtree, forks included (Linux 5.14). Gone already, or an older kernel: populated
+        // tells.
+        (void)sys::write_cgroup_file(teardown->directory_, "cgroup.kill", "1");
+        teardown->events_ =
+            sys::UniqueFd(openat(teardown->directory_.get(), "cgroup.events", O_RDONLY | O_CLOEXEC));
+    }
+    teardown->deadline_.arm_after_ms(limits::kTeardownDeadlineMs);
+    teardown->first_.post();
+    return teardown;
+}
+
+void CgroupTeardown::step() {
+    if (!events_.valid()) return finish(try_remove() ? core::ok() : core::Status(stuck_error()));
+    char text[256];
+    ssize_t count = pread(events_.get(), text, sizeof text, 0);
+    bool populated = count > 0 && std::string_view(text, static_cast<size_t>(count)).find("populated 1") !=
+                                      std::string_view::npos;
+    if (!populated && try_remove()) return finish(core::ok());
+    if (populated) {
+        if (!poll_.pending()) loop_.poll_multishot(poll_, events_.get(), POLLPRI);
+    } else {
+        // Unpopulated, yet EBUSY: the last task is still on its way out. The kernel tells nobody when it is.
+        retry_.arm_after_ms(retry_ms_);
+        if (retry_ms_ < 256) retry_ms_ *= 2;
+    }
+}
+
+bool CgroupTeardown::try_remove() {
+    auto removed = sys::remove_cgroup_tree(sandbox_, path_, kRemovedPerTurn);
+    if (!removed.ok() || *removed != sys::RemoveOutcome::kRemoved) return false;
+    // The ancestors that cgroupsPath named and nobody else uses.
+    for (size_t slash = path_.rfind('/'); slash != std::string::npos; slash = path_.rfind('/', slash - 1)) {
+        if (!sys::remove_cgroup(sandbox_, path_.substr(0, slash)).ok() || slash == 0) break;
+    }
+    return true;
+}
+
+void CgroupTeardown::on_events(loop::Op&, int32_t) {
+    std::shared_ptr<CgroupTeardown> keep = self_;
+    if (done_) return step();
+    if (!poll_.pending()) self_.reset();
+}
+
+core::Error CgroupTeardown::stuck_error() {
+    std::string pids;
+    constexpr size_t kNamed = 16;
+    if (auto found = sys::cgroup_procs_recursive(directory_, kNamed, kRemovedPerTurn); found.ok()) {
+        for (pid_t pid : *found) pids.append(core::format(" %d", pid));
+    }
+    return core::make_error(core::Code::kFailedPrecondition,
+                            core::format("cgroup.remove %s: still populated after %lld ms%s%s", path_.c_str(),
+                                         static_cast<long long>(limits::kTeardownDeadlineMs),
+                                         pids.empty() ? "" : ", by pids", pids.c_str()));
+}
+
+void CgroupTeardown::on_deadline() {
+    finish(stuck_error());
+}
+
+void CgroupTeardown::finish(core::Status status) {
+    std::shared_ptr<CgroupTeardown> keep = self_;
+    deadline_.disarm();
+    retry_.disarm();
+    auto done = done_.take();
+    if (poll_.pending()) {
+        loop_.cancel(poll_);
+    } else {
+        self_.reset();
+    }
+    if (done) done(std::move(status));
+}
+
+}  // namespace berth::runtime

@@ -1,0 +1,100 @@
+// One container: what was asked, where it lives, and its processes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/core/container_plan.h"
+#include "agent/core/container_spec.h"
+#include "agent/core/ids.h"
+#include "agent/core/rootfs_plan.h"
+#include "agent/runtime/cgroup_dirs.h"
+#include "agent/runtime/memory_watch.h"
+#include "agent/runtime/process.h"
+#include "proto/berth/guest.pb.h"
+#include "proto/berth/state.pb.h"
+
+namespace berth::runtime {
+
+inline constexpr uint32_t kStateVersion = 1;  // of the state file
+
+class Runtime;
+class CreateJob;
+class FreezeJob;
+
+class Container {
+ public:
+    Container(Runtime& runtime, core::ContainerId id_value);
+    ~Container();
+    Container(const Container&) = delete;
+    Container& operator=(const Container&) = delete;
+
+    // ---- what the state file keeps ----
+    core::ContainerId id;
+    std::string containerd_namespace;
+    std::string bundle;
+    std::string cgroup_path;  // below the sandbox
+    int64_t created_at_ns = 0;
+    bool paused = false;
+    std::string resources_json;
+    bool stdio_drop = false;
+    std::map<std::string, std::string> annotations;
+    core::MemoryEvents memory_total;
+    core::MemoryEvents memory_local;
+    uint64_t memory_sequence = 0;
+    uint64_t exit_oom_kill_local = 0;
+
+    // ---- live ----
+    core::ContainerSpec spec;                                     // what execs need of it
+    std::shared_ptr<const core::SeccompProgram> seccomp_profile;  // compiled; null: the spec has none
+    std::vector<core::RootfsMount> rootfs;                        // until the create event is out
+    CgroupDirs cgroup;
+    std::shared_ptr<MemoryWatch> memory;
+    std::map<std::string, std::unique_ptr<Process>> execs;
+    std::unique_ptr<CreateJob> create_job;  // while it is being created
+    std::shared_ptr<FreezeJob> freeze_job;  // while a pause or resume is under way
+    bool deleting = false;
+
+    Runtime& runtime() { return runtime_; }
+    Process& init() { return *init_; }
+    const Process& init() const { return *init_; }
+    void set_init(std::unique_ptr<Process> process) { init_ = std::move(process); }
+    // By exec id, empty for the init; null when there is none.
+    Process* find_process(std::string_view exec_id);
+    const Process* find_process(std::string_view exec_id) const;
+
+    TaskStatus status() const;
+
+    // Keeps of the spec what an exec is planned from; the rest would cost every container tens of KiB.
+    void keep_for_execs(core::ContainerSpec full);
+
+    // An event about this container, with its id and namespace filled in.
+    v1::Event event(const core::ExecId& exec_id) const;
+
+    // Reads the counters now and logs what grew. Before every exit and before the cgroup goes.
+    void check_memory();
+    void on_memory(const MemoryReading& reading);
+    void fill_memory(v1::MemoryEvents& out) const;
+
+    // Writes /run/berth/state/ID/state, beside and renamed. A failure is logged: tmpfs is full, and a restart
+    // would not know the newest facts.
+    core::Status save(bool creating = false) const;
+
+    // Names in the keeper's store.
+    std::string fd_prefix() const { return "c/" + id.text() + "/"; }
+    std::string gate_name(const core::ExecId& exec_id) const {
+        return fd_prefix() + "gate/" + exec_id.text();
+    }
+    std::string plan_name(const core::ExecId& exec_id) const {
+        return fd_prefix() + "plan/" + exec_id.text();
+    }
+
+ private:
+    Runtime& runtime_;
+    std::unique_ptr<Process> init_;
+};
+
+}  // namespace berth::runtime

@@ -1,0 +1,341 @@
+#include "agent/runtime/create_job.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "agent/core/cgroup_path.h"
+#include "agent/core/device_filter.h"
+#include "agent/core/device_nodes.h"
+#include "agent/core/text.h"
+#include "agent/runtime/container.h"
+#include "agent/runtime/runtime.h"
+#include "agent/runtime/state_file.h"
+#include "agent/runtime/stdio.h"
+#include "agent/sys/cgroup.h"
+#include "agent/sys/device_program.h"
+#include "agent/sys/log.h"
+
+namespace berth::runtime {
+
+using core::Code;
+using core::format;
+using core::make_error;
+using core::quoted;
+
+// Everything that was decided before the first change.
+struct CreateJob::Plans {
+    core::ContainerSpec spec;
+    core::CgroupLayout layout;
+    core::CgroupPlan cgroup;
+    std::vector<bpf_insn> device_filter;
+    core::LaunchPlan launch;
+};
+
+CreateJob::CreateJob(Runtime& runtime, Container& container, CreateRequest request, Done<uint32_t> done)
+    : runtime_(runtime),
+      container_(container),
+      request_(std::make_unique<CreateRequest>(std::move(request))),
+      done_(std::move(done)) {}
+
+CreateJob::~CreateJob() = default;
+
+void CreateJob::begin() {
+    if (!request_->spec_json.empty()) {
+        std::string json = std::move(request_->spec_json);
+        return proceed(json);
+    }
+    if (auto opened = open_config(); !opened.ok()) return fail(std::move(opened).error());
+    runtime_.loop().read(read_op_, config_fd_.get(), std::as_writable_bytes(std::span(config_)), 0);
+}
+
+core::Status CreateJob::open_config() {
+    if (request_->bundle.empty() || request_->bundle.front() != '/') {
+        return core::invalid(
+            "bundle: without a spec in options it must be an absolute directory of the guest");
+    }
+    std::string path = request_->bundle + "/config.json";
+    // O_NONBLOCK: a FIFO in its place must not hold the agent. The content is read by the ring.
+    config_fd_.reset(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    struct stat found {};
+    if (!config_fd_.valid() || fstat(config_fd_.get(), &found) != 0)
+        return core::errno_error(errno, "open " + path);
+    if (!S_ISREG(found.st_mode)) return core::invalid(path + ": not a regular file");
+    if (found.st_size <= 0 || static_cast<uint64_t>(found.st_size) > limits::kSpecJsonBytes) {
+        return core::invalid(format("%s: %lld bytes, from 1 to %zu are allowed", path.c_str(),
+                                    static_cast<long long>(found.st_size), limits::kSpecJsonBytes));
+    }
+    config_.resize(static_cast<size_t>(found.st_size));
+    return core::ok();
+}
+
+void CreateJob::on_config_read(loop::Op&, int32_t result) {
+    if (failing_) return roll_back();
+    if (result < 0) return fail(core::errno_error(-result, "read " + request_->bundle + "/config.json"));
+    config_read_ += static_cast<size_t>(result);
+    if (result > 0 && config_read_ < config_.size()) {
+        auto rest = std::as_writable_bytes(std::span(config_)).subspan(config_read_);
+        return runtime_.loop().read(read_op_, config_fd_.get(), rest, static_cast<int64_t>(config_read_));
+    }
+    config_.resize(config_read_);
+    config_fd_.reset();
+    std::string json = std::move(config_);
+    proceed(json);
+}
+
+void CreateJob::proceed(std::string_view json) {
+    Plans plans;
+    if (auto planned = plan(json, plans); !planned.ok()) return fail(std::move(planned).error());
+    if (auto applied = apply(json, plans); !applied.ok()) return fail(std::move(applied).error());
+}
+
+core::Status CreateJob::plan(std::string_view json, Plans& plans) {
+    CreateRequest& request = *request_;
+    BERTH_ASSIGN(plans.spec, core::parse_container_spec(json));
+    core::ContainerSpec& spec = plans.spec;
+    // containerd says it in the request, the spec says it in process.terminal: either is enough.
+    request.stdio.terminal = request.stdio.terminal || spec.process.terminal;
+    spec.process.terminal = request.stdio.terminal;
+    StdioRequest stdio{request.stdio.in,       request.stdio.out,     request.stdio.err,
+                       request.stdio.terminal, spec.berth.drop_stdio, nullptr};
+    BERTH_TRY(check_stdio(stdio, request.descriptors.size()));
+
+    core::CgroupPowers powers;
+    powers.writable_cgroup_mount = core::needs_two_cgroup_levels(spec);
+    BERTH_ASSIGN(plans.layout, core::plan_cgroup_layout(spec.cgroups_path, container_.id, powers));
+    std::vector<std::string> existing;
+    for (const auto& [id, other] : runtime_.containers()) {
+        if (other.get() != &container_ && !other->cgroup_path.empty()) existing.push_back(other->cgroup_path);
+    }
+    BERTH_TRY(core::check_cgroup_collision(plans.layout.path, existing));
+    BERTH_ASSIGN(plans.cgroup,
+                 core::plan_resources({}, spec.resources, runtime_.guest().cgroup, core::PlanMode::kCreate));
+    BERTH_TRY(plan_devices(spec));
+    std::vector<core::DeviceRule> no_rules;
+    BERTH_ASSIGN(plans.device_filter,
+                 core::build_device_filter(spec.resources.devices.value_or(no_rules), {}));
+
+    core::GuestFacts facts = runtime_.guest().facts;
+    if (!request.rootfs.empty()) facts.block_devices = list_block_devices();
+    core::ContainerLaunch launch;
+    launch.spec = &spec;
+    launch.facts = &facts;
+    launch.id = container_.id.text();
+    launch.bundle_dir = runtime_.config().run_dir + ("/bundles/" + container_.id.text());
+    // With the spec in the request `bundle` is only a name of the host's; else it is where config.json lay.
+    if (!config_.empty() || config_read_ != 0) launch.source_bundle = request.bundle;
+    launch.rootfs = request.rootfs;
+    for (const std::string& source : core::bind_sources_to_check(
+             spec, launch.source_bundle.empty() ? launch.bundle_dir : launch.source_bundle)) {
+        struct stat found {};
+        if (stat(source.c_str(), &found) != 0) continue;  // the mount step names what is wrong with it
+        BERTH_TRY(core::check_bind_source(source, found.st_mode, facts));
+        if (S_ISCHR(found.st_mode)) BERTH_TRY(check_bound_device(source, found));
+    }
+    launch.stdio = Runtime::stdio_layout(request.stdio);
+    BERTH_ASSIGN(container_.seccomp_profile, runtime_.seccomp_.profile(spec));
+    launch.seccomp = runtime_.seccomp_programs(container_);
+    BERTH_ASSIGN(plans.launch, core::plan_container(launch));
+    return core::ok();
+}
+
+core::Status CreateJob::check_bound_device(const std::string& source, const struct stat& found) {
+    core::DeviceNodeRequest node;
+    node.path = source;
+    node.major = major(found.st_rdev);
+    node.minor = minor(found.st_rdev);
+    bool exists =
+        core::needs_existence(node) && char_device_exists(major(found.st_rdev), minor(found.st_rdev));
+    return core::check_device_node(node, "bind source", exists);
+}
+
+core::Status CreateJob::plan_devices(const core::ContainerSpec& spec) {
+    std::vector<core::DeviceNodeRequest> nodes;
+    for (const core::DeviceSpec& device : spec.devices)
+        nodes.push_back({device.path, device.type, device.major, device.minor});
+    return core::check_device_nodes(nodes, "linux.devices", char_device_exists);
+}
+
+core::Status CreateJob::apply(std::string_view json, Plans& plans) {
+    for (const std::string& ignored : plans.spec.ignored) {
+        sys::log(sys::LogLevel::kInfo, "spec.ignored", "%s: %s", container_.id.text().c_str(),
+                 ignored.c_str());
+    }
+    for (const std::string& warning : plans.spec.process.warnings) {
+        sys::log(sys::LogLevel::kWarn, "spec.warning", "%s: %s", container_.id.text().c_str(),
+                 warning.c_str());
+    }
+    changed_ = true;
+    CreateRequest& request = *request_;
+    container_.containerd_namespace = request.containerd_namespace;
+    container_.bundle = request.bundle;
+    container_.rootfs = std::move(request.rootfs);
+    container_.cgroup_path = plans.layout.path;
+    container_.created_at_ns = unix_time_ns();
+    container_.resources_json = core::serialize_resources(plans.cgroup.merged);
+    container_.stdio_drop = plans.spec.berth.drop_stdio;
+    for (const auto& [key, value] : plans.spec.annotations) container_.annotations[key] = value;
+    container_.set_init(std::make_unique<Process>(container_, core::ExecId(), request.stdio));
+    container_.init().key = runtime_.new_process_key();
+    runtime_.keys_[container_.init().key] = {&container_, ""};
+    // The intent first: an agent that comes after a crash of ours takes all of it back.
+    BERTH_TRY(container_.save(/*creating=*/true));
+    BERTH_TRY(write_state_file(runtime_.config().run_dir, container_.id.text(), "config.json", json));
+    BERTH_TRY(make_cgroups(plans));
+    BERTH_TRY(arm_memory_watch());
+    BERTH_TRY(launch(plans));
+    container_.keep_for_execs(std::move(plans.spec));
+    return core::ok();
+}
+
+core::Status CreateJob::make_cgroups(Plans& plans) {
+    const core::CgroupLayout& layout = plans.layout;
+    for (const std::string& directory : layout.directories) {
+        auto made = sys::create_cgroup(runtime_.sandbox_, directory);
+        bool is_ancestor = directory != layout.path && directory != layout.process_path;
+        if (made.ok() || (is_ancestor && made.error().code == Code::kAlreadyExists)) {
+            if (!is_ancestor && !(layout.two_levels && directory == layout.path)) continue;
+            // Whoever has cgroups below it must pass its controllers on.
+            BERTH_ASSIGN(sys::UniqueFd cgroup, sys::open_cgroup(runtime_.sandbox_, directory));
+            BERTH_ASSIGN(std::vector<std::string> controllers, sys::available_controllers(cgroup));
+            BERTH_TRY(sys::enable_controllers(cgroup, controllers));
+            continue;
+        }
+        if (made.error().code != Code::kAlreadyExists || directory != layout.path) return made;
+        BERTH_TRY(adopt_empty_cgroup(directory));
+    }
+    BERTH_TRY(runtime_.open_cgroup_dirs(container_, layout.two_levels));
+    BERTH_TRY(container_.save(/*creating=*/true));
+    for (const core::CgroupWrite& write : plans.cgroup.writes) {
+        // Nothing is charged to a cgroup that nobody was in: these writes do not reclaim.
+        auto written = sys::write_cgroup_file(container_.cgroup.outer, write.file.c_str(), write.value);
+        if (!written.ok()) return written;
+        if (layout.two_levels)
+            BERTH_TRY(sys::write_cgroup_file(container_.cgroup.inner, write.file.c_str(), write.value));
+    }
+    BERTH_ASSIGN(sys::UniqueFd program, sys::load_device_program(plans.device_filter));
+    return sys::set_device_program(container_.cgroup.outer, program);
+}
+
+core::Status CreateJob::adopt_empty_cgroup(const std::string& path) {
+    // Left by somebody else. Cloning into a frozen one would hang, and limits would hit processes that are
+    // not ours.
+    BERTH_ASSIGN(sys::UniqueFd cgroup, sys::open_cgroup(runtime_.sandbox_, path));
+    BERTH_ASSIGN(core::CgroupState state, sys::cgroup_state(cgroup));
+    if (state.populated)
+        return make_error(Code::kFailedPrecondition, format("cgroup %s: not empty", quoted(path).c_str()));
+    if (state.frozen)
+        return make_error(Code::kFailedPrecondition, format("cgroup %s: frozen", quoted(path).c_str()));
+    cgroup.reset();
+    // Made anew: limits and programs of before would otherwise live on.
+    BERTH_ASSIGN(sys::RemoveOutcome removed,
+                 sys::remove_cgroup_tree(runtime_.sandbox_, path, limits::kCgroupsOfContainer));
+    if (removed != sys::RemoveOutcome::kRemoved) {
+        return make_error(Code::kFailedPrecondition,
+                          format("cgroup %s: too many cgroups in it", quoted(path).c_str()));
+    }
+    return sys::create_cgroup(runtime_.sandbox_, path);
+}
+
+core::Status CreateJob::arm_memory_watch() {
+    if (!runtime_.guest().has_memory_controller) return core::ok();
+    Container* container = &container_;
+    BERTH_ASSIGN(
+        container_.memory,
+        MemoryWatch::begin(runtime_.loop(), container_.cgroup.outer, container_.cgroup.leaf(),
+                           [container](const MemoryReading& reading) { container->on_memory(reading); }));
+    container_.memory_total = container_.memory->first().total;
+    container_.memory_local = container_.memory->first().local;
+    return core::ok();
+}
+
+core::Status CreateJob::launch(Plans& plans) {
+    Process& init = container_.init();
+    init.passed = std::move(request_->descriptors);
+    BERTH_TRY(runtime_.make_stdio(container_, init));
+    LaunchSources sources;
+    sources.cgroup = container_.cgroup.leaf().get();
+    sources.cgroup_namespace_root = container_.cgroup.leaf().get();
+    for (int i = 0; i < 3; ++i) sources.stdio[i] = init.stdio->child_fd(i);
+    init.launch = Launch::create(runtime_.loop(), runtime_.spawner(), init);
+    return init.launch->begin(init.key, plans.launch, sources);
+}
+
+void CreateJob::on_ready() {
+    if (failing_) return;
+    Process& init = container_.init();
+    // The gate is in the keeper's store before anybody is told of the container: it must outlive us.
+    runtime_.keeper().store(container_.gate_name(core::ExecId()), init.launch->gate());
+    runtime_.keeper().store(container_.plan_name(core::ExecId()), init.launch->plan_fd());
+    init.status = TaskStatus::kCreated;
+    init.stdio->close_child_fds();
+    init.passed.clear();
+    if (auto saved = container_.save(); !saved.ok()) return fail(std::move(saved).error());
+    v1::Event created = container_.event(core::ExecId());
+    created.mutable_created()->set_pid(static_cast<uint32_t>(init.pid));
+    uint32_t pid = static_cast<uint32_t>(init.pid);
+    Runtime& runtime = runtime_;
+    auto container = runtime.containers_[container_.id.text()];
+    auto done = done_.take();
+    std::unique_ptr<CreateJob> self =
+        std::move(container->create_job);  // find() sees the container from here on
+    runtime.events().emit(std::move(created), container.get());
+    container->rootfs.clear();
+    done(pid);
+    if (init.held_exit) {
+        core::ProcessRecord record = *init.held_exit;
+        init.held_exit.reset();
+        runtime.finish_exit(*container, init, record);
+    }
+}
+
+void CreateJob::fail(core::Error error) {
+    if (failing_) return;
+    failing_ = true;
+    error_ = std::move(error);
+    if (read_op_.pending()) {
+        runtime_.loop().cancel(read_op_);  // on_config_read goes on
+        return;
+    }
+    roll_back();
+}
+
+void CreateJob::roll_back() {
+    if (!changed_) return end(std::move(error_));
+    Process& init = container_.init();
+    if (init.pidfd.valid()) (void)init.signal(SIGKILL);
+    init.end_launch();
+    if (init.held_exit) runtime_.keeper().acknowledge_exit(init.held_exit->key);
+    runtime_.keys_.erase(init.key);
+    init.stdio.reset();
+    runtime_.streams().discard_process(container_.id.text(), "");
+    runtime_.keeper().drop(container_.fd_prefix());
+    if (container_.memory != nullptr) container_.memory->retire();
+    container_.memory.reset();
+    if (!container_.cgroup.valid()) return end(std::move(error_));
+    CgroupTeardown::begin(runtime_.loop(), runtime_.sandbox_, std::move(container_.cgroup.outer),
+                          container_.cgroup_path, [this](core::Status status) {
+                              if (!status.ok()) {
+                                  error_.message += "; and the clean-up: " + status.error().message;
+                              }
+                              end(std::move(error_));
+                          });
+}
+
+void CreateJob::end(core::Result<uint32_t> result) {
+    Runtime& runtime = runtime_;
+    std::string id = container_.id.text();
+    auto container = runtime.containers_[id];
+    std::unique_ptr<CreateJob> self = std::move(container->create_job);
+    auto done = done_.take();
+    if (changed_) remove_state(runtime.config().run_dir, id);
+    runtime.containers_.erase(id);
+    done(std::move(std::move(result).error())
+             .within(Runtime::context("create", container->id, core::ExecId())));
+    // `self` and the container end here; the caller of this function touches neither any more.
+}
+
+}  // namespace berth::runtime

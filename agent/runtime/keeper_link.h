@@ -1,0 +1,77 @@
+// The agent's end of the keeper's socket: what the keeper kept for us, what it tells us, what we ask it to
+// keep.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "agent/core/callback.h"
+#include "agent/core/keeper_protocol.h"
+#include "agent/core/result.h"
+#include "agent/loop/loop.h"
+#include "agent/runtime/fd_store.h"
+#include "agent/sys/fd.h"
+
+namespace berth::runtime {
+
+// All that a new agent is told before it serves: read once, with blocking receives, before the loop runs.
+struct Welcome {
+    core::AgentConfig config;
+    core::ClassKeys keys;
+    std::map<std::string, sys::UniqueFd>
+        stored;  // by name; what nobody claims is dropped at the end of adoption
+    struct Registered {
+        core::ProcessRecord process;
+        sys::UniqueFd pidfd;
+    };
+    std::vector<Registered> registered;
+    std::vector<core::ProcessRecord> exited;
+    sys::UniqueFd spawner;
+};
+
+class KeeperLink final : public FdStore {
+ public:
+    // Takes over the keeper's socket. Exactly one keeper, for the life of the agent.
+    explicit KeeperLink(sys::UniqueFd socket) : socket_(std::move(socket)) {}
+
+    core::Result<Welcome> receive_welcome();
+
+    // Goes live: messages are delivered from the loop from here on.
+    struct Events {
+        core::Callback<void(const core::ProcessRecord&)> on_exit;
+        core::Callback<void(sys::UniqueFd)> on_spawner;
+        core::Callback<void()> on_keeper_gone;
+    };
+    void attach(loop::Loop& loop, Events events);
+
+    // FdStore. Kept by the keeper from the moment that the call returns: what is in the socket survives us.
+    void store(std::string_view name, sys::FdRef fd) override;
+    void drop(std::string_view name) override;
+
+    void acknowledge_exit(uint64_t process_key);
+    void forget(uint64_t process_key);
+    void shutdown(core::ShutdownMode mode);
+    void ready();
+
+ private:
+    struct Outgoing {
+        core::KeeperMessage message;
+        sys::UniqueFd fd;
+    };
+    void send(core::KeeperMessageType type, uint32_t value, uint64_t key, std::string_view name, int fd);
+    bool try_send(const core::KeeperMessage& message, int fd);
+    void on_readable(loop::Op& op, int32_t result);
+    void on_writable(loop::Op& op, int32_t result);
+    void arm();
+
+    sys::UniqueFd socket_;
+    loop::Loop* loop_ = nullptr;
+    Events events_;
+    std::deque<Outgoing> outgoing_;  // only while the keeper's buffer is full
+    loop::Op readable_{loop::Op::to<&KeeperLink::on_readable>(), this};
+    loop::Op writable_{loop::Op::to<&KeeperLink::on_writable>(), this};
+};
+
+}  // namespace berth::runtime

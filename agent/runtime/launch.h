@@ -1,0 +1,98 @@
+// One process on its way from a plan to exec: clone by the spawner, set-up, the gate of Start, the program.
+//
+//   begin() -> kCloning --reply--> kSettingUp --kReady--> kReady --go()--> kExecuting --end of file-->
+//   executed
+//                 |                     |                    |                 |
+//                 +---------------------+------ failed ------+-----------------+
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/core/launch_plan.h"
+#include "agent/core/result.h"
+#include "agent/loop/loop.h"
+#include "agent/runtime/spawner_link.h"
+#include "agent/sys/fd.h"
+
+namespace berth::runtime {
+
+class LaunchObserver {
+ public:
+    virtual ~LaunchObserver() = default;
+    // The process exists and is registered with the keeper; nothing of it has run yet.
+    virtual void on_spawned(int pid, sys::UniqueFd pidfd) = 0;
+    virtual void on_ready() = 0;     // set up, waits for go()
+    virtual void on_executed() = 0;  // execve done (or the process was killed on its way: its exit tells)
+    virtual void on_launch_failed(
+        core::Error error) = 0;  // ended by itself with kExitSetupFailed, or was never there
+    virtual void on_pty(sys::UniqueFd master) = 0;  // before on_ready
+    virtual void on_hook(uint32_t point) = 0;       // waits for go()
+};
+
+// What the slots of a plan are filled from. Descriptors are borrowed until begin() returns.
+struct LaunchSources {
+    int cgroup = -1;
+    int cgroup_namespace_root = -1;
+    int stdio[3] = {-1, -1, -1};
+    int init_pidfd = -1;
+    int init_pid = 0;  // only used while init_pidfd says that it is alive
+    std::span<const sys::UniqueFd> passed;
+};
+
+class Launch : public std::enable_shared_from_this<Launch> {
+ public:
+    enum class State : uint8_t { kIdle, kCloning, kSettingUp, kReady, kExecuting, kDone };
+
+    static std::shared_ptr<Launch> create(loop::Loop& loop, SpawnerLink& spawner, LaunchObserver& observer) {
+        return std::shared_ptr<Launch>(new Launch(loop, spawner, observer));
+    }
+
+    // Opens what the plan asks for, and sends it off. On an error nothing was started. The gate (our end of
+    // the sync socket) and the plan are there afterwards for the keeper's store.
+    core::Status begin(uint64_t process_key, const core::LaunchPlan& plan, const LaunchSources& sources);
+
+    // After a restart of the agent: a process that waits for go() behind `gate`, or that was let go by an
+    // agent which did not live to see it exec: then the gate is at its end and `pidfd` (borrowed for the
+    // object's life) is alive. `plan` (may be empty) names its steps.
+    void adopt_ready(sys::UniqueFd gate, sys::UniqueFd plan, sys::FdRef pidfd);
+
+    // Lets a ready (or hooked) process go on. An error: it is gone.
+    core::Status go();
+
+    sys::FdRef gate() const { return gate_; }
+    sys::FdRef plan_fd() const { return plan_fd_; }
+    State state() const { return state_; }
+
+    // The observer hears nothing more; the gate closes, which ends a process that still waits behind it. The
+    // object lives until the ring and the spawner have let go of it.
+    void retire();
+
+ private:
+    Launch(loop::Loop& loop, SpawnerLink& spawner, LaunchObserver& observer)
+        : loop_(loop), spawner_(spawner), observer_(&observer) {}
+    core::Result<std::vector<int>> open_slots(const core::LaunchPlan& plan, const LaunchSources& sources,
+                                              std::vector<sys::UniqueFd>& opened, int child_sync);
+    void on_reply(core::Result<Spawned> reply);
+    void on_gate(loop::Op& op, int32_t result);
+    void handle(const core::ChildMessage& message, std::vector<sys::UniqueFd> fds);
+    void on_gate_end();
+    void fail(core::Error error);
+    void watch_gate();
+    core::Error step_error(const core::ChildMessage& message) const;
+
+    loop::Loop& loop_;
+    SpawnerLink& spawner_;
+    LaunchObserver* observer_;  // null: retired
+    State state_ = State::kIdle;
+    std::shared_ptr<Launch> self_;  // while the gate's poll is pending
+    sys::UniqueFd gate_;
+    sys::UniqueFd plan_fd_;
+    int adopted_pidfd_ = -1;
+    loop::Op gate_op_{loop::Op::to<&Launch::on_gate>(), this};
+};
+
+}  // namespace berth::runtime

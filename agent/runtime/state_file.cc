@@ -1,0 +1,120 @@
+#include "agent/runtime/state_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "agent/core/limits.h"
+#include "agent/sys/fd.h"
+
+namespace berth::runtime {
+namespace {
+
+core::Status make_directory(const std::string& path) {
+    if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return core::ok();
+    return core::errno_error(errno, "mkdir " + path);
+}
+
+core::Status write_all(sys::FdRef fd, std::string_view content, const std::string& path) {
+    while (!content.empty()) {
+        ssize_t written = ::write(fd.get(), content.data(), content.size());
+        if (written < 0) {
+            if (errno == EINTR) continue;
+            return core::errno_error(errno, "write " + path);
+        }
+        content.remove_prefix(static_cast<size_t>(written));
+    }
+    return core::ok();
+}
+
+void remove_below(int parent, const char* name, int depth) {
+    if (unlinkat(parent, name, 0) == 0 || depth == 0) return;
+    sys::UniqueFd directory(openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!directory.valid()) return;
+    int copy = fcntl(directory.get(), F_DUPFD_CLOEXEC, 3);
+    std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(copy), closedir);
+    if (entries == nullptr) return;
+    while (const dirent* entry = readdir(entries.get())) {
+        std::string_view child = entry->d_name;
+        if (child != "." && child != "..") remove_below(directory.get(), entry->d_name, depth - 1);
+    }
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+}  // namespace
+
+core::Status make_state_directories(const std::string& run_dir) {
+    BERTH_TRY(make_directory(run_dir));
+    BERTH_TRY(make_directory(run_dir + "/state"));
+    return make_directory(run_dir + "/bundles");
+}
+
+core::Status write_state_file(const std::string& run_dir, const std::string& id, const char* name,
+                              std::string_view content) {
+    std::string directory = run_dir + "/state/" + id;
+    std::string path = directory + "/" + name;
+    std::string beside = path + ".new";
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+    sys::UniqueFd fd(open(beside.c_str(), kFlags, 0600));
+    if (!fd.valid() && errno == ENOENT) {
+        BERTH_TRY(make_directory(directory));
+        fd.reset(open(beside.c_str(), kFlags, 0600));
+    }
+    if (!fd.valid()) return core::errno_error(errno, "open " + beside);
+    BERTH_TRY(write_all(fd, content, beside));
+    if (rename(beside.c_str(), path.c_str()) != 0) return core::errno_error(errno, "rename " + path);
+    return core::ok();
+}
+
+core::Result<std::string> read_state_file(const std::string& run_dir, const std::string& id,
+                                          const char* name) {
+    std::string path = run_dir + "/state/" + id + "/" + name;
+    sys::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    struct stat found {};
+    if (!fd.valid() || fstat(fd.get(), &found) != 0) return core::errno_error(errno, "open " + path);
+    std::string content(static_cast<size_t>(found.st_size), '\0');
+    size_t at = 0;
+    while (at < content.size()) {
+        ssize_t count = ::read(fd.get(), content.data() + at, content.size() - at);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return core::errno_error(count < 0 ? errno : EIO, "read " + path);
+        at += static_cast<size_t>(count);
+    }
+    return content;
+}
+
+void remove_state(const std::string& run_dir, const std::string& id) {
+    // The container's own mounts were in its own mount namespace: what is left here are empty directories and
+    // our files.
+    constexpr int kDepth = 6;
+    remove_below(AT_FDCWD, (run_dir + "/state/" + id).c_str(), kDepth);
+    std::string bundle = run_dir + "/bundles/" + id;
+    for (const char* own : {"/mounts", "/rootfs"}) {
+        std::string path = bundle + own;
+        sys::UniqueFd directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        if (!directory.valid()) continue;
+        std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(directory.release()), closedir);
+        if (entries == nullptr) continue;
+        // Only empty directories: whatever a caller put there is not ours to remove.
+        while (const dirent* entry = readdir(entries.get()))
+            unlinkat(dirfd(entries.get()), entry->d_name, AT_REMOVEDIR);
+        rmdir(path.c_str());
+    }
+    rmdir(bundle.c_str());
+}
+
+core::Result<std::vector<std::string>> list_states(const std::string& run_dir) {
+    std::string path = run_dir + "/state";
+    std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(path.c_str()), closedir);
+    if (entries == nullptr) return core::errno_error(errno, "opendir " + path);
+    std::vector<std::string> ids;
+    while (const dirent* entry = readdir(entries.get())) {
+        if (entry->d_name[0] != '.') ids.emplace_back(entry->d_name);
+    }
+    return ids;
+}
+
+}  // namespace berth::runtime
