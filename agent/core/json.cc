@@ -133,10 +133,13 @@ JsonObject::JsonObject(JsonReport& report, const JsonValue* value, std::string p
 JsonObject::~JsonObject() {
     if (!value_ || report_->failed()) return;
     size_t index = 0;
-    for (auto member = value_->MemberBegin(); member != value_->MemberEnd(); ++member, ++index)
-        if (!known_[index])
-            report_->ignore(
-                path_of(std::string_view(member->name.GetString(), member->name.GetStringLength())));
+    for (auto member = value_->MemberBegin(); member != value_->MemberEnd(); ++member, ++index) {
+        if (known_[index]) continue;
+        std::string_view name(member->name.GetString(), member->name.GetStringLength());
+        // A name may hold anything; the log gets one line.
+        bool plain = quoted(name).size() == name.size() + 2;
+        report_->ignore(plain ? path_of(name) : path_ + "[" + quoted(name) + "]");
+    }
 }
 
 std::string JsonObject::path_of(std::string_view key) const {

@@ -116,6 +116,7 @@ Result<ProcessSpec> parse_process_spec(std::string_view process_json) {
     JsonReport report;
     {
         JsonObject process(report, &document, "process");
+        if (!process.present()) report.fail(invalid("process: must be an object"));
         parse_process(process, spec);
     }
     BERTH_TRY(report.status());

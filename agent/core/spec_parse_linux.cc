@@ -160,18 +160,18 @@ void parse_personality(JsonObject& in, ContainerSpec& out) {
 }
 
 void parse_nested(JsonObject& in, ContainerSpec& out) {
+    std::vector<std::string> skipped;
     if (const JsonValue* value = in.find("resources")) {
-        std::vector<std::string> skipped;
         auto resources = parse_resources(*value, in.path_of("resources"), &skipped);
         if (!resources.ok()) return in.report().fail(std::move(resources.error()));
-        for (std::string& path : skipped) in.report().ignore(std::move(path));
         out.resources = std::move(*resources);
     }
     if (const JsonValue* value = in.find("seccomp")) {
-        auto profile = parse_seccomp(*value, in.path_of("seccomp"));
+        auto profile = parse_seccomp(*value, in.path_of("seccomp"), &skipped);
         if (!profile.ok()) return in.report().fail(std::move(profile.error()));
         out.seccomp = std::move(*profile);
     }
+    for (std::string& path : skipped) in.report().ignore(std::move(path));
 }
 
 }  // namespace
