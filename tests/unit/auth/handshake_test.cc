@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 #include <string>
 
@@ -126,6 +127,21 @@ TEST_CASE("the published vectors, from both ends") {
         CHECK(client.on_server_proof(run.server_proof).ok());
         CHECK(client.identity().generation == vector.challenge.generation);
         CHECK(client.identity().instance_id == vector.challenge.instance_id);
+    }
+}
+
+TEST_CASE("the published page has these vectors") {
+    FILE* file = fopen(BERTH_SOURCE_DIR "/proto/handshake.md", "r");
+    REQUIRE(file != nullptr);
+    std::string page(1 << 20, '\0');
+    page.resize(fread(page.data(), 1, page.size(), file));
+    fclose(file);
+    for (const Vector& vector : kVectors) {
+        for (const char* value :
+             {vector.client_key, vector.server_key, vector.client_proof, vector.server_proof}) {
+            CAPTURE(value);
+            CHECK(page.find(value) != std::string::npos);
+        }
     }
 }
 
