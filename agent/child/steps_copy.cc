@@ -56,6 +56,11 @@ int copy_attributes(Copy& copy, int from, int to, const struct stat& status) {
     return 0;
 }
 
+void copy_times(const Level& level, const char* name, const struct stat& status) {
+    const timespec times[2] = {status.st_atim, status.st_mtim};
+    raw::syscall(SYS_utimensat, level.to, raw::word(name), raw::word(times), AT_SYMLINK_NOFOLLOW);
+}
+
 int copy_file(Copy& copy, const Level& level, const char* name, const struct stat& status) {
     int from = raw::openat(level.from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (from < 0) return from;
@@ -81,6 +86,7 @@ int copy_symlink(Child& child, const Level& level, const char* name, const struc
         err = raw::syscall(SYS_fchownat, level.to, raw::word(name), raw::word(uint64_t{status.st_uid}),
                            raw::word(uint64_t{status.st_gid}), AT_SYMLINK_NOFOLLOW);
     }
+    copy_times(level, name, status);
     return raw::number(err);
 }
 
@@ -94,6 +100,7 @@ int copy_special(Child& child, const Level& level, const char* name, const struc
                        raw::word(uint64_t{status.st_gid}), AT_EMPTY_PATH);
     if (err == 0) err = set_mode(child, fd, status.st_mode & 07777);
     raw::close(fd);
+    copy_times(level, name, status);
     return raw::number(err);
 }
 
@@ -139,7 +146,7 @@ int copy_some(Child& child, Copy& copy) {
         at += entry->size;
         const char* name = entry->name;
         if (name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'))) continue;
-        struct stat status;
+        struct stat status {};
         int err = raw::number(raw::syscall(SYS_newfstatat, level.from, raw::word(name), raw::word(&status),
                                            AT_SYMLINK_NOFOLLOW));
         if (err < 0) return err;

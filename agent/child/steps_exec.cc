@@ -97,7 +97,7 @@ void find_home(Child& child, uint64_t uid) {
 
 // 0 when `path` may be executed by who we are; ENOENT, EACCES or ELOOP.
 int check_executable(const Child& child, const char* path) {
-    struct stat status;
+    struct stat status {};
     int err = raw::number(raw::syscall(SYS_newfstatat, AT_FDCWD, raw::word(path), raw::word(&status), 0));
     if (err < 0) return err;
     if (!S_ISREG(status.st_mode)) return -EACCES;

@@ -146,9 +146,11 @@ struct Report {
     if (::madvise(report, sizeof(*report), MADV_DONTFORK) != 0) outcome = failed("madvise");
     if (!outcome.failed()) outcome = join_namespaces(request);
     if (!outcome.failed()) {
-        report->pid = clone_process(0, request.slots[core::kSlotCgroup], &report->pidfd);
-        if (report->pid == 0) become_child(request, go_fd);
-        if (report->pid < 0) outcome = failed("clone3");
+        // Into a local first: the child has no such page to write to.
+        pid_t pid = clone_process(0, request.slots[core::kSlotCgroup], &report->pidfd);
+        if (pid == 0) become_child(request, go_fd);
+        if (pid < 0) outcome = failed("clone3");
+        report->pid = pid;
     }
     report->outcome = outcome;
     report->ready.store(1);
