@@ -74,20 +74,29 @@ def has_kvm():
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
         identity = source.read().strip()
     path = os.path.join(CACHE, "kvm-probe.json")
-    os.makedirs(CACHE, exist_ok=True)
-    with open(os.path.join(CACHE, ".lock-kvm"), "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+
+    def remembered():
         try:
             with open(path, encoding="ascii") as source:
                 known = json.load(source)
-            if known["host_boot"] == identity:
-                return known["works"]
+            return known["works"] if known["host_boot"] == identity else None
         except (OSError, ValueError, KeyError):
-            pass
-        works = _probe_kvm()
-        with open(path, "w", encoding="ascii") as output:
-            json.dump({"host_boot": identity, "works": works}, output)
-        return works
+            return None
+
+    if remembered() is not None:
+        return remembered()
+    try:
+        os.makedirs(CACHE, exist_ok=True)
+        lock = open(os.path.join(CACHE, ".lock-kvm"), "w", encoding="ascii")
+    except OSError:
+        return False  # not root, and root has not asked yet
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if remembered() is None:
+            works = _probe_kvm()
+            with open(path, "w", encoding="ascii") as output:
+                json.dump({"host_boot": identity, "works": works}, output)
+    return remembered()
 
 
 def _probe_kvm(limit_s=20):
