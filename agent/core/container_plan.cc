@@ -1,5 +1,7 @@
 #include "agent/core/container_plan.h"
 
+#include <algorithm>
+
 #include "agent/core/caps.h"
 #include "agent/core/mount_plan.h"
 #include "agent/core/path.h"
@@ -144,7 +146,11 @@ void emit_hidden_paths(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
         builder.step(PlanOp::kReadonlyPath, "read-only /dev").s1 = builder.string("/dev");
     for (const std::string& path : spec.readonly_paths)
         builder.step(PlanOp::kReadonlyPath, "read-only path " + path).s1 = builder.string(path);
-    for (const std::string& path : spec.masked_paths)
+    std::vector<std::string> masked = spec.masked_paths;
+    // Even when the spec does not ask: uid 0 reads the secret there with no capability at all.
+    for (std::string& path : firmware_paths(spec))
+        if (std::find(masked.begin(), masked.end(), path) == masked.end()) masked.push_back(std::move(path));
+    for (const std::string& path : masked)
         builder.step(PlanOp::kMask, "masked path " + path).s1 = builder.string(path);
 }
 
@@ -200,6 +206,7 @@ Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
                              .capabilities = sets_of(spec.process),
                              .no_new_privileges = spec.process.no_new_privileges,
                              .allow_vsock = spec.berth.allow_vsock,
+                             .has_profile = spec.seccomp.has_value(),
                              .make_cwd = true,
                              .personality = spec.personality};
     BERTH_TRY(check_process(process));

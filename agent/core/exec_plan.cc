@@ -72,6 +72,7 @@ Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
         .capabilities = full.capabilities.value_or(CapabilitySets{}),
         .no_new_privileges = full.no_new_privileges || spec.process.no_new_privileges,
         .allow_vsock = spec.berth.allow_vsock,
+        .has_profile = spec.seccomp.has_value(),
         .make_cwd = false,
         .personality = spec.personality,
     };

@@ -27,6 +27,7 @@ struct GuestFacts {
     bool apparmor = false;
     bool selinux = false;
     bool cgroup_namespaces = true;
+    std::string agent_dir = "/run/berth";  // our own folder, which no container may see; canonical
 
     const Filesystem* find_filesystem(std::string_view name) const {
         for (const Filesystem& entry : filesystems)

@@ -48,7 +48,8 @@ Result<std::string> resolve_device(std::string_view json_path, std::string_view 
                   quoted(source) + " is not a block device that the host attached");
 }
 
-Status check_overlay(std::string_view json_path, const MountOptions& options, std::string_view bundle_dir) {
+Status check_overlay(std::string_view json_path, const MountOptions& options, const GuestFacts& facts,
+                     std::string_view allowed_dir) {
     for (const std::string& option : options.data) {
         size_t equals = option.find('=');
         if (equals == std::string::npos ||
@@ -63,7 +64,7 @@ Status check_overlay(std::string_view json_path, const MountOptions& options, st
             if (has_dot_dot(directory) || directory.find('\\') != std::string_view::npos)
                 return invalid(field + ": overlay directory " + quoted(directory) +
                                " must not contain \"..\" or a backslash");
-            BERTH_TRY(check_guest_path(field, clean_path(directory), bundle_dir));
+            BERTH_TRY(check_guest_path(field, clean_path(directory), facts, allowed_dir));
         }
     }
     return ok();
@@ -84,17 +85,20 @@ void emit_option(LaunchPlanBuilder& builder, std::string_view label, std::string
 
 }  // namespace
 
-Status check_guest_path(std::string_view json_path, std::string_view path, std::string_view bundle_dir) {
-    if (!bundle_dir.empty() && is_at_or_below(path, bundle_dir)) return ok();
-    if (is_at_or_below(path, kAgentDir) || is_at_or_below(kAgentDir, path))
-        return make_error(Code::kPermissionDenied, std::string(json_path) + ": " + quoted(path) +
-                                                       " would show the agent's /run/berth");
-    return ok();
+Status check_guest_path(std::string_view json_path, std::string_view path, const GuestFacts& facts,
+                        std::string_view allowed_dir) {
+    constexpr std::string_view kFirmware = "/sys/firmware";
+    if (!allowed_dir.empty() && is_at_or_below(path, allowed_dir)) return ok();
+    bool shows_agent = is_at_or_below(path, facts.agent_dir) || is_at_or_below(facts.agent_dir, path);
+    if (!shows_agent && !is_at_or_below(path, kFirmware)) return ok();
+    std::string shown = shows_agent ? "the agent's " + facts.agent_dir : std::string(kFirmware);
+    return make_error(Code::kPermissionDenied,
+                      std::string(json_path) + ": " + quoted(path) + " would show " + shown);
 }
 
 Result<FilesystemMount> resolve_filesystem(std::string_view json_path, std::string_view type,
                                            std::string_view source, const MountOptions& options,
-                                           const GuestFacts& facts, std::string_view bundle_dir) {
+                                           const GuestFacts& facts, std::string_view allowed_dir) {
     FilesystemMount mount;
     mount.type = type == "cgroup" ? "cgroup2" : std::string(type);
     mount.source = source;
@@ -112,7 +116,7 @@ Result<FilesystemMount> resolve_filesystem(std::string_view json_path, std::stri
         std::erase(mount.options.data, "loop");
         if (mount.type == "erofs" || mount.type == "squashfs") mount.options.top.set |= kAttrRdonly;
     }
-    if (mount.type == "overlay") BERTH_TRY(check_overlay(json_path, options, bundle_dir));
+    if (mount.type == "overlay") BERTH_TRY(check_overlay(json_path, options, facts, allowed_dir));
     return mount;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "agent/core/container_spec.h"
 #include "agent/core/guest_facts.h"
@@ -11,12 +12,12 @@
 
 namespace berth::core {
 
-// The agent's own folder: nothing of it may be seen in a container but what lies in the container's bundle.
-inline constexpr std::string_view kAgentDir = "/run/berth";
-
-// Refuses (PERMISSION_DENIED) a guest path that is, lies below or contains kAgentDir. `bundle_dir`, when not
-// empty, is the one place below it that is allowed. `path` is cleaned; `json_path` begins the error.
-Status check_guest_path(std::string_view json_path, std::string_view path, std::string_view bundle_dir);
+// Refuses (PERMISSION_DENIED) a guest path that a container may not see: what is, lies below or contains
+// facts.agent_dir, and /sys/firmware, where the host may have left the secret (fw_cfg, SMBIOS).
+// `allowed_dir`, when not empty, is the one place below agent_dir that may be seen. `path` is cleaned;
+// `json_path` begins the error.
+Status check_guest_path(std::string_view json_path, std::string_view path, const GuestFacts& facts,
+                        std::string_view allowed_dir);
 
 // A mount that makes a filesystem (not a bind), after every check.
 struct FilesystemMount {
@@ -30,7 +31,7 @@ struct FilesystemMount {
 // directories obey check_guest_path. `json_path` ("mounts[3]") begins the error.
 Result<FilesystemMount> resolve_filesystem(std::string_view json_path, std::string_view type,
                                            std::string_view source, const MountOptions& options,
-                                           const GuestFacts& facts, std::string_view bundle_dir);
+                                           const GuestFacts& facts, std::string_view allowed_dir);
 
 // fsconfig(2) carries values of at most 255 bytes; an overlay of many layers needs mount(2).
 bool needs_mount_syscall(const FilesystemMount& mount);
@@ -62,6 +63,9 @@ struct MountPlanInput {
 
 // All of spec.mounts, in order, into the register `root`.
 Status emit_spec_mounts(LaunchPlanBuilder& builder, const MountPlanInput& input);
+
+// Where /sys/firmware shows in the container: below every sysfs of spec.mounts, and every bind of /sys.
+std::vector<std::string> firmware_paths(const ContainerSpec& spec);
 
 // True when "/dev" is a bind mount from outside, in which nothing of ours is made.
 bool dev_is_foreign(const ContainerSpec& spec);

@@ -38,7 +38,8 @@ Status emit_bind_mount(LaunchPlanBuilder& builder, const MountPlanInput& input, 
     std::string source =
         clean_path(relative ? input.source_bundle + "/" + mount.spec->source : mount.spec->source);
     // A relative source lies in the bundle, which may be a folder of ours.
-    BERTH_TRY(check_guest_path(mount.json_path + ".source", source, relative ? input.source_bundle : ""));
+    BERTH_TRY(check_guest_path(mount.json_path + ".source", source, *input.facts,
+                               relative ? input.bundle_dir : ""));
     emit_bind(builder, mount.label, source, mount.spec->options);
     emit_target(builder, mount);
     emit_attach(builder, mount.label, mount.spec->options);
@@ -110,6 +111,15 @@ Status emit_filesystem_mount(LaunchPlanBuilder& builder, const MountPlanInput& i
 }
 
 }  // namespace
+
+std::vector<std::string> firmware_paths(const ContainerSpec& spec) {
+    std::vector<std::string> paths;
+    for (const MountSpec& mount : spec.mounts) {
+        bool shows = mount.options.bind ? clean_path(mount.source) == "/sys" : mount.type == "sysfs";
+        if (shows) paths.push_back(mount.destination + "/firmware");
+    }
+    return paths;
+}
 
 bool dev_is_foreign(const ContainerSpec& spec) {
     bool foreign = false;

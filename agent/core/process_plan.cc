@@ -117,7 +117,8 @@ Status check_process(const ProcessPlanInput& input) {
         return make_error(Code::kFailedPrecondition, "process.selinuxLabel: the guest has no SELinux");
     if (!input.allow_vsock && input.seccomp->own.filter.empty())
         return make_error(Code::kInternal, "the agent's own seccomp filter is missing");
-    if (input.seccomp->profile && input.seccomp->profile->filter.empty())
+    if (input.has_profile != input.seccomp->profile.has_value() ||
+        (input.has_profile && input.seccomp->profile->filter.empty()))
         return make_error(Code::kInternal, "linux.seccomp: the compiled filter is missing");
     std::vector<uint32_t> targets;
     for (const ExtraFd& extra : input.stdio->extra) {

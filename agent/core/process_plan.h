@@ -19,7 +19,8 @@ struct ProcessPlanInput {
     CapabilitySets capabilities;  // none when the spec gives none
     bool no_new_privileges = false;
     bool allow_vsock = false;
-    bool make_cwd = false;  // a missing process.cwd is made
+    bool has_profile = false;  // the spec has a linux.seccomp: its filter must be there
+    bool make_cwd = false;     // a missing process.cwd is made
     std::optional<uint32_t> personality;
 };
 

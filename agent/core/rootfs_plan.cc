@@ -206,7 +206,7 @@ Status RootfsPlanner::resolve(Prepared& mount, const RootfsMount& source) const 
                        quoted(mount.options.data[0]));
     mount.options.bind = true;
     mount.bind_source = clean_path(source.source);
-    return check_guest_path(field, mount.bind_source, input_.bundle_dir + "/mounts");
+    return check_guest_path(field, mount.bind_source, *input_.facts, input_.bundle_dir + "/mounts");
 }
 
 Result<Prepared> RootfsPlanner::prepare_one(size_t index) {
@@ -322,7 +322,7 @@ void emit_plain_root(LaunchPlanBuilder& builder, const RootfsPlanInput& input) {
 
 Status emit_rootfs(LaunchPlanBuilder& builder, const RootfsPlanInput& input) {
     if (input.mounts->empty()) {
-        BERTH_TRY(check_guest_path("root.path", input.root_path, input.bundle_dir));
+        BERTH_TRY(check_guest_path("root.path", input.root_path, *input.facts, input.bundle_dir));
         emit_plain_root(builder, input);
         return ok();
     }

@@ -22,6 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     launch.id = "fuzz";
     launch.bundle_dir = "/run/berth/bundles/fuzz";
     launch.seccomp.own.filter.resize(8);
+    if (spec->seccomp) launch.seccomp.profile = launch.seccomp.own;
     auto plan = plan_container(launch);
     if (plan.ok() && !validate_launch_plan(plan->blob, plan->fds.size())) abort();
     if (!plan.ok() && plan.error().code == Code::kInternal) abort();  // a plan that contradicts its own rules

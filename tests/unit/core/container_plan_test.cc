@@ -112,6 +112,8 @@ TEST_CASE("the filters: before the capabilities go without no_new_privs, right b
 
     // Without a profile ours is still there; only the annotation leaves it out.
     launch.seccomp.profile.reset();
+    CHECK(plan_container(launch).error().message == "linux.seccomp: the compiled filter is missing");
+    spec.seccomp.reset();
     CHECK(filters(plan_of(launch)).size() == 1);
     spec.berth.allow_vsock = true;
     CHECK(filters(plan_of(launch)).empty());
@@ -316,6 +318,8 @@ TEST_CASE("refused: what this guest cannot do, and what a container may not see"
         {R"({"root": {"path": "/"}})", "root.path: \"/\" would show the agent's /run/berth"},
         {R"({"root": {"path": "/run/berth/bundles/other/rootfs"}})",
          "root.path: \"/run/berth/bundles/other/rootfs\" would show the agent's /run/berth"},
+        {R"({"mounts": [{"destination": "/a", "type": "bind", "source": "/sys/firmware/dmi"}]})",
+         "mounts[0].source: \"/sys/firmware/dmi\" would show /sys/firmware"},
         {R"({"process": {"apparmorProfile": "web"}})", "process.apparmorProfile: the guest has no AppArmor"},
         {R"({"process": {"selinuxLabel": "a:b:c"}})", "process.selinuxLabel: the guest has no SELinux"},
         {R"({"linux": {"mountLabel": "a:b:c"}})", "linux.mountLabel: the guest has no SELinux"},
@@ -416,6 +420,37 @@ TEST_CASE("the root: where it comes from, and what is done to it last") {
     plan = plan_of(launch);
     CHECK(find_step(plan, PlanOp::kTreeGuest, "/srv/image") >= 0);
     CHECK(find_step(plan, PlanOp::kTreeGuest, "/var/lib/host/rootfs") == -1);
+}
+
+TEST_CASE("/sys/firmware is hidden wherever it shows, asked or not") {
+    GuestFacts facts = guest();
+    ContainerSpec spec = parse_patched(R"({"mounts": [
+        {"destination": "/sys", "type": "sysfs"}, {"destination": "/other", "type": "sysfs"},
+        {"destination": "/bound", "type": "bind", "source": "/sys/", "options": ["rbind"]}],
+        "linux": {"maskedPaths": ["/sys/firmware"]}})");
+    LaunchPlan plan = plan_of(launch_of(spec, facts));
+    int masks = 0;
+    for (const PlanStep& step : plan.steps()) masks += step.op == PlanOp::kMask ? 1 : 0;
+    CHECK(masks == 3);
+    for (std::string_view path : {"/sys/firmware", "/other/firmware", "/bound/firmware"})
+        CHECK(find_step(plan, PlanOp::kMask, path) > find_step(plan, PlanOp::kPivotRoot));
+}
+
+TEST_CASE("the agent's folder is where the facts say") {
+    GuestFacts facts = guest();
+    facts.agent_dir = "/tmp/agent";
+    ContainerSpec spec =
+        parse_patched(R"({"mounts": [{"destination": "/a", "type": "bind", "source": "/tmp"}]})");
+    CHECK(plan_container(launch_of(spec, facts)).error().message ==
+          "mounts[0].source: \"/tmp\" would show the agent's /tmp/agent");
+    // A relative source may lie in this container's own bundle, but in no other folder of ours.
+    spec = parse_patched(R"({"mounts": [{"destination": "/a", "type": "bind", "source": "vol"}]})");
+    ContainerLaunch launch = launch_of(spec, facts);
+    launch.bundle_dir = "/tmp/agent/bundles/web";
+    CHECK(plan_container(launch).ok());
+    launch.source_bundle = "/tmp/agent/state";
+    CHECK(plan_container(launch).error().message ==
+          "mounts[0].source: \"/tmp/agent/state/vol\" would show the agent's /tmp/agent");
 }
 
 TEST_CASE("bind sources that are nodes") {

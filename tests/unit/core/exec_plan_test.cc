@@ -24,7 +24,7 @@ struct Exec {
         if (!parsed_process.ok()) FAIL(parsed_process.error().message);
         process = std::move(*parsed_process);
         seccomp.own = filter_of(1);
-        seccomp.profile = filter_of(2);
+        if (spec.seccomp) seccomp.profile = filter_of(2);
     }
     Result<LaunchPlan> plan() const {
         ExecLaunch launch;
@@ -40,7 +40,7 @@ struct Exec {
 constexpr std::string_view kSpec =
     R"({"process": {"user": {"umask": 63}, "oomScoreAdj": 7, "noNewPrivileges": true,
     "capabilities": {"bounding": ["CAP_KILL", "CAP_SYS_PTRACE"], "permitted": ["CAP_KILL"], "effective": ["CAP_KILL"]},
-    "rlimits": [{"type": "RLIMIT_CORE", "soft": 0, "hard": 0}]}})";
+    "rlimits": [{"type": "RLIMIT_CORE", "soft": 0, "hard": 0}]}, "linux": {"seccomp": {"defaultAction": "SCMP_ACT_ALLOW"}}})";
 
 }  // namespace
 
