@@ -139,6 +139,7 @@ core::Status OutputPipes::prepare() {
     fcntl(retained.write.get(), F_SETPIPE_SZ, static_cast<int>(kRetainedPipeBytes));
     drain_ = std::move(drain);
     retained_ = std::move(retained);
+    capacity_ = pipe_capacity(retained_.write.get());
     store_all();
     return core::ok();
 }
@@ -149,6 +150,7 @@ void OutputPipes::recover() {
         release_pipes();
         return;
     }
+    capacity_ = pipe_capacity(retained_.write.get());
     // A drop that was begun is finished. No take() was under way then, so R holds what the ledger says, less
     // what is dropped already.
     size_t retained = pipe_bytes(retained_.read);
@@ -259,13 +261,12 @@ void OutputPipes::drop_below(uint64_t offset) {
 
 uint32_t OutputPipes::window() const {
     // Written bytes fill each page at least half (the next write may just not fit), referenced ones more.
-    size_t capacity = retained_.valid() ? pipe_capacity(retained_.write.get()) : kRetainedPipeBytes;
-    return static_cast<uint32_t>(std::min(capacity, limits::kStreamWindowBytes) / 2);
+    return static_cast<uint32_t>(std::min(capacity_, limits::kStreamWindowBytes) / 2);
 }
 
 core::Result<PipePair> OutputPipes::replay(uint64_t from) const {
     BERTH_ASSIGN(PipePair copy, make_pipe());
-    fcntl(copy.write.get(), F_SETPIPE_SZ, static_cast<int>(pipe_capacity(retained_.write.get())));
+    fcntl(copy.write.get(), F_SETPIPE_SZ, static_cast<int>(capacity_));
     size_t held = static_cast<size_t>(end() - base());
     if (held > 0 && tee_some(retained_.read.get(), copy.write.get(), held) < 0) {
         return core::errno_error(errno, "tee");

@@ -117,7 +117,8 @@ class OutputPipes {
     sys::UniqueFd source_;
     PipePair drain_;
     PipePair retained_;
-    size_t fresh_ = 0;  // bytes in D that are not in R
+    size_t capacity_ = kRetainedPipeBytes;  // of R
+    size_t fresh_ = 0;                      // bytes in D that are not in R
     int source_error_ = 0;
 };
 

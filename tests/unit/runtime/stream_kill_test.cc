@@ -2,6 +2,7 @@
 // is.
 #include <doctest/doctest.h>
 #include <sys/poll.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
@@ -263,9 +264,13 @@ pid_t start_bulk_reader(int fd, bool raw, uint64_t total) {
     });
 }
 
-// Seconds for `total` bytes in pieces of `piece` from a process to a client. raw: read and write instead of
-// us.
-double measure(bool raw, size_t piece, uint64_t total) {
+struct Cost {
+    double seconds = 0;
+    double cpu_seconds = 0;  // of writer, reader and agent: steadier than wall time on a busy machine
+};
+
+// `total` bytes in pieces of `piece` from a process to a client. raw: read and write instead of us.
+Cost measure(bool raw, size_t piece, uint64_t total) {
     int fds[2];
     REQUIRE(pipe2(fds, O_CLOEXEC) == 0);
     test::Socketpair pair;
@@ -301,12 +306,18 @@ double measure(bool raw, size_t piece, uint64_t total) {
     });
     close(fds[0]);
     pair.second.reset();
-    int status = 0;
+    Cost cost;
     for (pid_t each : {writer, reader, agent}) {
-        REQUIRE(waitpid(each, &status, 0) == each);
+        int status = 0;
+        rusage used{};
+        REQUIRE(wait4(each, &status, 0, &used) == each);
         CHECK(status == 0);
+        for (const timeval& part : {used.ru_utime, used.ru_stime}) {
+            cost.cpu_seconds += static_cast<double>(part.tv_sec) + static_cast<double>(part.tv_usec) / 1e6;
+        }
     }
-    return now_seconds() - start;
+    cost.seconds = now_seconds() - start;
+    return cost;
 }
 
 }  // namespace
@@ -319,11 +330,13 @@ TEST_CASE("throughput beside plain read and write") {
     } rows[] = {
         {"64 KiB writes", 65'536, kBulk}, {"4 KiB writes", 4096, kBulk / 4}, {"1-byte writes", 1, 400'000}};
     for (const auto& row : rows) {
-        double raw = measure(true, row.piece, row.total);
-        double ours = measure(false, row.piece, row.total);
+        Cost raw = measure(true, row.piece, row.total);
+        Cost ours = measure(false, row.piece, row.total);
         double mib = static_cast<double>(row.total) / (1 << 20);
-        MESSAGE(std::string(row.name) << ": " << mib / ours << " MiB/s, plain " << mib / raw << " MiB/s, ratio "
-                         << raw / ours);
-        CHECK(raw / ours > 0.2);  // the target is 0.8; shared machines waver
+        MESSAGE(std::string(row.name)
+                << ": " << mib / ours.seconds << " MiB/s, plain " << mib / raw.seconds << " MiB/s, ratio "
+                << raw.seconds / ours.seconds << ", by CPU time " << raw.cpu_seconds / ours.cpu_seconds);
+        // The target is 0.8 over vsock, where copying is a smaller part; here it must only not collapse.
+        CHECK(raw.cpu_seconds / ours.cpu_seconds > 0.25);
     }
 }
