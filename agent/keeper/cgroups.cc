@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,14 +39,14 @@ Status enable_controllers(const std::string& directory) {
     if (all.empty()) return core::ok();
     Status enabled = write_in(directory, "cgroup.subtree_control", all);
     if (enabled.ok()) return enabled;
-    bool any = false;
+    std::vector<core::Error> failures;
     for (std::string_view controller : controllers) {
         Status one = write_in(directory, "cgroup.subtree_control", "+" + std::string(controller));
-        any = any || one.ok();
-        if (!one.ok()) {
-            sys::log(LogLevel::kWarn, "cgroup.controller", "%.*s is not available: %s",
-                     static_cast<int>(controller.size()), controller.data(), one.error().message.c_str());
-        }
+        if (!one.ok()) failures.push_back(std::move(one).error().within(controller));
+    }
+    bool any = failures.size() < controllers.size();
+    for (const core::Error& failure : failures) {
+        if (any) sys::log(LogLevel::kWarn, "cgroup.controller", "%s", failure.message.c_str());
     }
     if (any) return core::ok();
     if (enabled.error().err == EBUSY) {
@@ -94,13 +95,26 @@ Status prepare_cgroups(const CgroupLayout& layout) {
     return core::ok();
 }
 
-void remove_cgroups(const CgroupLayout& layout, int wait_ms, void (*reap)()) {
+core::Result<sys::UniqueFd> lock_cgroups(const CgroupLayout& layout) {
+    BERTH_TRY(sys::make_directory(layout.agent.c_str(), 0755));
+    sys::UniqueFd fd(::open(layout.agent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid()) return core::errno_error(errno, "open " + layout.agent);
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+    if (errno != EWOULDBLOCK) return core::errno_error(errno, "lock " + layout.agent);
+    return core::make_error(
+        core::Code::kAlreadyExists,
+        "another berth --helper already uses " + layout.agent + " (--cgroup-parent chooses another)");
+}
+
+void remove_cgroups(std::initializer_list<const std::string*> directories, int wait_ms, void (*reap)()) {
     constexpr int kStepMs = 10;
-    for (const std::string* directory : {&layout.sandbox, &layout.spawner}) {
+    for (const std::string* directory : directories) {
         Status killed = write_in(*directory, "cgroup.kill", "1");
-        if (!killed.ok()) sys::log(LogLevel::kWarn, "cgroup.kill", "%s", killed.error().message.c_str());
+        if (!killed.ok() && killed.error().err != ENOENT) {
+            sys::log(LogLevel::kWarn, "cgroup.kill", "%s", killed.error().message.c_str());
+        }
     }
-    for (const std::string* directory : {&layout.sandbox, &layout.spawner, &layout.agent}) {
+    for (const std::string* directory : directories) {
         bool gone = false;
         while (true) {
             reap();

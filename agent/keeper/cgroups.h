@@ -1,9 +1,11 @@
 // The keeper's own part of the cgroup v2 tree: berth.agent, berth.spawner and berth, side by side.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 
 #include "agent/core/result.h"
+#include "agent/sys/fd.h"
 
 namespace berth::keeper {
 
@@ -21,9 +23,13 @@ CgroupLayout plan_cgroups(const std::string& parent);
 // what to do.
 core::Status prepare_cgroups(const CgroupLayout& layout);
 
-// Kills everything in `sandbox` and `spawner` and removes the three directories; the caller must have left
-// `agent`. Waits at most `wait_ms` for the killed to be gone; `reap` is called meanwhile, since zombies keep
-// a cgroup busy.
-void remove_cgroups(const CgroupLayout& layout, int wait_ms, void (*reap)());
+// Holds layout.agent (made when missing) against a second keeper for as long as the descriptor is open.
+// ALREADY_EXISTS when another holds it. The lock ends when the directory is removed.
+core::Result<sys::UniqueFd> lock_cgroups(const CgroupLayout& layout);
+
+// Kills everything in each of `directories` and removes them with all below them; a missing one is fine. The
+// caller must not be in one. Waits at most `wait_ms` for the killed to be gone; `reap` is called meanwhile,
+// since zombies keep a cgroup busy. What stays is logged.
+void remove_cgroups(std::initializer_list<const std::string*> directories, int wait_ms, void (*reap)());
 
 }  // namespace berth::keeper

@@ -132,15 +132,24 @@ std::string own_oom_score() {
 
 // Only what this helper made; also when it could not start.
 void remove_own_cgroups(const Cgroups& cgroups) {
-    // First out of the cgroup that is to be removed. Agent and spawner see the end of their sockets.
+    // First out of the cgroup that is to be removed.
     Status moved = sys::write_existing_file((cgroups.home + "/cgroup.procs").c_str(), "0");
     if (!moved.ok()) sys::log(LogLevel::kWarn, "helper.cgroup", "%s", moved.error().message.c_str());
+    // Agent and spawner have seen the end of their sockets; whatever is left is killed.
+    const CgroupLayout& layout = cgroups.layout;
     if (moved.ok()) {
-        // Kills what is left in it: the agent.
-        Status killed = sys::write_existing_file((cgroups.layout.agent + "/cgroup.kill").c_str(), "1");
-        if (!killed.ok()) sys::log(LogLevel::kWarn, "helper.cgroup", "%s", killed.error().message.c_str());
+        remove_cgroups({&layout.sandbox, &layout.spawner, &layout.agent}, kEndWaitMs, reap_all);
+    } else {
+        remove_cgroups({&layout.sandbox, &layout.spawner}, kEndWaitMs, reap_all);
     }
-    remove_cgroups(cgroups.layout, kEndWaitMs, reap_all);
+}
+
+// A helper that was killed leaves containers that nobody can account for any more.
+void clear_leftovers(const CgroupLayout& layout) {
+    if (::access(layout.sandbox.c_str(), F_OK) != 0) return;
+    sys::log(LogLevel::kWarn, "helper.leftovers", "%s is of a helper that was killed: it is emptied",
+             layout.sandbox.c_str());
+    remove_cgroups({&layout.sandbox, &layout.spawner}, kEndWaitMs, reap_all);
 }
 
 Status become_keeper(const Cgroups& cgroups, KeeperSetup& setup) {
@@ -196,6 +205,8 @@ Status run(const HelperOptions& options) {
     FdStore store;
     Sockets sockets;
     BERTH_TRY(open_listeners(options, config, store, sockets));
+    BERTH_ASSIGN(UniqueFd cgroup_lock, lock_cgroups(cgroups.layout));
+    clear_leftovers(cgroups.layout);
     config.boot_monotonic_ns = boottime_ns();
     return run_with(cgroups, config, std::move(store), keys);
 }

@@ -330,6 +330,10 @@ void Keeper::on_agent_exit(int wait_status, int64_t now_ns) {
                  agent_.policy.safe_mode() ? " in safe mode" : "");
     }
     end_spawner(now_ns);
+    if (spawner_.pid == 0) {
+        spawner_.policy.on_purpose();
+        spawner_.start_at_ns = now_ns;
+    }
 }
 
 void Keeper::on_spawner_exit(int wait_status, int64_t now_ns) {
@@ -344,7 +348,10 @@ void Keeper::on_spawner_exit(int wait_status, int64_t now_ns) {
         return;
     }
     spawner_.start_at_ns = spawner_.policy.on_crash(now_ns);
-    sys::log(LogLevel::kError, "spawner.crash", "pid %d: %s; restart in %lld ms", pid,
+    // Status 0: the agent's end of its socket is gone, so the agent's own end is about to be found.
+    LogLevel level =
+        WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0 ? LogLevel::kDebug : LogLevel::kError;
+    sys::log(level, "spawner.crash", "pid %d: %s; restart in %lld ms", pid,
              describe_wait_status(wait_status).c_str(),
              static_cast<long long>((spawner_.start_at_ns - now_ns) / 1'000'000));
 }

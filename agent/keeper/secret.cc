@@ -49,7 +49,7 @@ class WipedBuffer {
 
 Status use_secret(std::string_view text, const std::string& name, core::ClassKeys& keys) {
     Result<auth::Key> secret = auth::parse_secret(text);
-    if (!secret.ok()) return std::move(secret).error().within("secret in " + name);
+    if (!secret.ok()) return std::move(secret).error().within(name);
     keys = auth::derive_class_keys(*secret);
     auth::wipe(secret->data(), secret->size());
     return core::ok();

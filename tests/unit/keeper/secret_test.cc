@@ -105,9 +105,9 @@ TEST_CASE(
             ClassKeys keys;
             Result<SecretSource> read = read_boot_secret(tree.root(), keys);
             REQUIRE(!read.ok());
-            const char* name = source == kImage   ? "secret in /berth/secret: "
-                               : source == kFwCfg ? "secret in fw_cfg opt/berth/secret: "
-                                                  : "secret in SMBIOS type 11 (berth.secret): ";
+            const char* name = source == kImage   ? "/berth/secret: "
+                               : source == kFwCfg ? "fw_cfg opt/berth/secret: "
+                                                  : "SMBIOS type 11 (berth.secret): ";
             CHECK(read.error().message.starts_with(name));
             CHECK(read.error().message.find("hunter2") == std::string::npos);
             CHECK(keys.key[0][0] == 0);
