@@ -60,6 +60,42 @@ def request(service, method):
     return berth.field(1, service.encode()) + berth.field(2, method.encode())
 
 
+class Recorded:
+    """Plays what an agent said, and keeps what the client says."""
+    family = None
+
+    def __init__(self, incoming): self.incoming, self.sent = incoming, b""
+
+    def sendall(self, data): self.sent += data
+
+    def recv(self, count):
+        data, self.incoming = self.incoming[:count], self.incoming[count:]
+        return data
+
+
+def test_published_vector():
+    """Vector A of the page, by the client's own code."""
+    challenge = (berth.MAGIC + struct.pack(">HHI", 1, 1, 1) + b"\x22" * 32 + bytes(range(16)) +
+                 struct.pack(">II", 2, 1234) + bytes(8))
+    server_proof = bytes.fromhex("ff529da1d60c4552f36f764f2dc7ab3214776636fcef53bddcdf11e80487f5bf")
+    sock, urandom = Recorded(challenge + server_proof), os.urandom
+    os.urandom = lambda count: b"\x11" * count
+    try:
+        berth.handshake(sock, berth.class_key(bytes(range(32)), berth.CONTROL), berth.CONTROL)
+    finally:
+        os.urandom = urandom
+    assert sock.sent[80:].hex() == "741bef5857e1fe526df892a598071e82f14e26b94f510eb2f7b02486499f8103"
+
+
+def test_stream_frames():
+    sock = Recorded(bytes.fromhex("060000000000000c" "0000000000000005" "00100000" "0100000000000002" "6869"
+                                  "0400000000000008" "0000000000000003" "0200000000000000" "0500000000000004" "00000000"))
+    kinds = [kind for kind, payload in berth.read_stream(sock)]
+    assert kinds == [berth.ATTACHED, berth.DATA, berth.LOST, berth.EOF, berth.CLOSED], kinds
+    acks = [int.from_bytes(sock.sent[i + 8:i + 16], "big") for i in range(0, len(sock.sent), 16)]
+    assert acks == [7, 10, 10], acks
+
+
 def test_info():
     info = berth.fields(connect().call(GUEST, "Info"))
     assert len(info[2]) == 16, "instance id"
