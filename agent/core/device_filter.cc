@@ -73,9 +73,9 @@ void append_deny(Rules& out, const DeviceRule& rule) {
 
 // ---- instructions ----
 // r1 context, r2 type, r3 asked, r4 major, r5 minor, r6 1 for a default node, r0 what is allowed so far.
-
-// Set while any access is left: what an access(F_OK), which asks for no bit, is decided by.
-constexpr int32_t kListed = 8;
+// r7 is zero, but made so that the verifier does not know it: a value that it knows makes it tell apart every
+// way through the rules, and give up on a long list. For the same reason a comparison jumps where it holds:
+// the way on, where nothing is known, is looked at first, and covers the other.
 
 bpf_insn instruction(int code, int destination, int source, int offset, int32_t immediate) {
     bpf_insn result{};
@@ -99,55 +99,72 @@ int32_t kernel_bits(uint8_t access) {
     return bits;
 }
 
-// Skips the rest of the rule (patched by the caller) unless the register holds the value.
-bpf_insn skip_unless(int reg, uint32_t value) {
-    return instruction(BPF_JMP | BPF_JNE | BPF_K, reg, 0, 0, static_cast<int32_t>(value));
+using Program = std::vector<bpf_insn>;
+
+bpf_insn move(int destination, int32_t value) {
+    return instruction(BPF_ALU64 | BPF_MOV | BPF_K, destination, 0, 0, value);
+}
+
+// Goes on when the register holds the value. Else jumps to where skip_to_here() puts it.
+void unless_equal(Program& program, int reg, uint32_t value) {
+    program.push_back(instruction(BPF_JMP | BPF_JEQ | BPF_K, reg, 0, 1, static_cast<int32_t>(value)));
+    program.push_back(instruction(BPF_JMP | BPF_JA, 0, 0, 0, 0));
+}
+
+// Lands the open jumps since `first`.
+void skip_to_here(Program& program, size_t first) {
+    for (size_t i = first; i < program.size(); ++i) {
+        if (program[i].code != (BPF_JMP | BPF_JA)) continue;
+        program[i].off = static_cast<int16_t>(program.size() - i - 1);
+    }
 }
 
 // r6 = is_default_device(r4, r5), by numbers alone.
-void emit_is_default(std::vector<bpf_insn>& program) {
-    auto found = [&] { program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_6, 0, 0, 1)); };
-    program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_6, 0, 0, 0));
+void emit_is_default(Program& program) {
+    program.push_back(move(BPF_REG_6, 0));
     auto one = [&](uint32_t major, uint32_t minor) {
-        program.push_back(skip_unless(BPF_REG_4, major));
-        program.back().off = 2;
-        program.push_back(skip_unless(BPF_REG_5, minor));
-        program.back().off = 1;
-        found();
+        size_t first = program.size();
+        unless_equal(program, BPF_REG_4, major);
+        unless_equal(program, BPF_REG_5, minor);
+        program.push_back(move(BPF_REG_6, 1));
+        skip_to_here(program, first);
     };
     for (const DefaultDevice& device : default_device_nodes()) one(device.major, device.minor);
     one(5, 1);  // console
     one(5, 2);  // ptmx
     program.push_back(instruction(BPF_JMP | BPF_JLT | BPF_K, BPF_REG_4, 0, 2, int32_t{kPtsMajorFirst}));
     program.push_back(instruction(BPF_JMP | BPF_JGT | BPF_K, BPF_REG_4, 0, 1, int32_t{kPtsMajorLast}));
-    found();
+    program.push_back(move(BPF_REG_6, 1));
+    program.push_back(instruction(BPF_ALU64 | BPF_XOR | BPF_X, BPF_REG_6, BPF_REG_7, 0, 0));
 }
 
-void emit_rule(std::vector<bpf_insn>& program, const FlatDeviceRule& rule) {
+void emit_rule(Program& program, const FlatDeviceRule& rule) {
     size_t first = program.size();
     if (rule.type != DeviceRuleType::kAll) {
         bool block = rule.type == DeviceRuleType::kBlock;
-        program.push_back(skip_unless(BPF_REG_2, block ? BPF_DEVCG_DEV_BLOCK : BPF_DEVCG_DEV_CHAR));
+        unless_equal(program, BPF_REG_2, block ? BPF_DEVCG_DEV_BLOCK : BPF_DEVCG_DEV_CHAR);
     }
-    if (rule.scope != Scope::kEvery) {
-        program.push_back(skip_unless(BPF_REG_6, rule.scope == Scope::kDefaults ? 1 : 0));
-    }
-    if (rule.major) program.push_back(skip_unless(BPF_REG_4, *rule.major));
-    if (rule.minor) program.push_back(skip_unless(BPF_REG_5, *rule.minor));
-    size_t conditions = program.size();
+    if (rule.scope != Scope::kEvery) unless_equal(program, BPF_REG_6, rule.scope == Scope::kDefaults ? 1 : 0);
+    if (rule.major) unless_equal(program, BPF_REG_4, *rule.major);
+    if (rule.minor) unless_equal(program, BPF_REG_5, *rule.minor);
     int32_t bits = kernel_bits(rule.access);
-    if (rule.allow) {
-        program.push_back(instruction(BPF_ALU64 | BPF_OR | BPF_K, BPF_REG_0, 0, 0, bits | kListed));
-    } else {
-        program.push_back(instruction(BPF_ALU64 | BPF_AND | BPF_K, BPF_REG_0, 0, 0, ~bits));
-        // Nothing left but the mark: not listed any more.
-        program.push_back(skip_unless(BPF_REG_0, kListed));
-        program.back().off = 1;
-        program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 0));
-    }
-    for (size_t i = first; i < conditions; ++i) {
-        program[i].off = static_cast<int16_t>(program.size() - i - 1);
-    }
+    program.push_back(rule.allow ? instruction(BPF_ALU64 | BPF_OR | BPF_K, BPF_REG_0, 0, 0, bits)
+                                 : instruction(BPF_ALU64 | BPF_AND | BPF_K, BPF_REG_0, 0, 0, ~bits));
+    skip_to_here(program, first);
+}
+
+// Not one bit left: no. Else yes when no asked bit is missing: (~allowed & asked) == 0.
+void emit_verdict(Program& program) {
+    program.push_back(instruction(BPF_ALU64 | BPF_XOR | BPF_X, BPF_REG_0, BPF_REG_7, 0, 0));
+    program.push_back(instruction(BPF_JMP | BPF_JNE | BPF_K, BPF_REG_0, 0, 2, 0));
+    program.push_back(move(BPF_REG_0, 0));
+    program.push_back(instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
+    program.push_back(instruction(BPF_ALU64 | BPF_XOR | BPF_K, BPF_REG_0, 0, 0, -1));
+    program.push_back(instruction(BPF_ALU64 | BPF_AND | BPF_X, BPF_REG_3, BPF_REG_0, 0, 0));
+    program.push_back(move(BPF_REG_0, 1));
+    program.push_back(instruction(BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_3, 0, 1, 0));
+    program.push_back(move(BPF_REG_0, 0));
+    program.push_back(instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
 }
 
 }  // namespace
@@ -169,25 +186,20 @@ Result<std::vector<FlatDeviceRule>> flatten_device_rules(std::span<const DeviceR
 Result<std::vector<bpf_insn>> build_device_filter(std::span<const DeviceRule> rules,
                                                   std::span<const DeviceNumber> attached) {
     BERTH_ASSIGN(Rules flat, flatten_device_rules(rules, attached));
-    std::vector<bpf_insn> program;
+    Program program;
     // access_type is (asked << 16) | type.
     program.push_back(load_word(BPF_REG_2, offsetof(bpf_cgroup_dev_ctx, access_type)));
     program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_3, BPF_REG_2, 0, 0));
     program.push_back(instruction(BPF_ALU64 | BPF_AND | BPF_K, BPF_REG_2, 0, 0, 0xffff));
     program.push_back(instruction(BPF_ALU64 | BPF_RSH | BPF_K, BPF_REG_3, 0, 0, 16));
-    program.push_back(instruction(BPF_ALU64 | BPF_OR | BPF_K, BPF_REG_3, 0, 0, kListed));
     program.push_back(load_word(BPF_REG_4, offsetof(bpf_cgroup_dev_ctx, major)));
     program.push_back(load_word(BPF_REG_5, offsetof(bpf_cgroup_dev_ctx, minor)));
-    program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 0));
+    program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_7, BPF_REG_3, 0, 0));
+    program.push_back(instruction(BPF_ALU64 | BPF_XOR | BPF_X, BPF_REG_7, BPF_REG_3, 0, 0));
+    program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_0, BPF_REG_7, 0, 0));
     emit_is_default(program);
     for (const FlatDeviceRule& rule : flat) emit_rule(program, rule);
-    // Allowed when no asked bit is missing: (~allowed & asked) == 0.
-    program.push_back(instruction(BPF_ALU64 | BPF_XOR | BPF_K, BPF_REG_0, 0, 0, -1));
-    program.push_back(instruction(BPF_ALU64 | BPF_AND | BPF_X, BPF_REG_3, BPF_REG_0, 0, 0));
-    program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1));
-    program.push_back(instruction(BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_3, 0, 1, 0));
-    program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 0));
-    program.push_back(instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
+    emit_verdict(program);
     if (program.size() > limits::kDeviceProgramInstructions) {
         return make_error(Code::kResourceExhausted,
                           format("devices: the rules make %zu instructions, more than %zu", program.size(),

@@ -17,9 +17,9 @@ struct MemoryEvents {
     uint64_t max = 0;
     uint64_t oom = 0;
     uint64_t oom_kill = 0;
-    uint64_t oom_group_kill = 0;                           // since Linux 5.17
-    uint64_t sock_throttled = 0;                           // since Linux 6.19
-    std::vector<std::pair<std::string, uint64_t>> others;  // keys of newer kernels, in the file's order
+    uint64_t oom_group_kill = 0;                                // since Linux 5.17
+    uint64_t sock_throttled = 0;                                // since Linux 6.19
+    std::vector<std::pair<std::string, uint64_t>> others = {};  // keys of newer kernels, in the file's order
 
     bool operator==(const MemoryEvents&) const = default;
     // True when no counter is above zero: of a difference, that nothing happened.

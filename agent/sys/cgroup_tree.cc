@@ -84,9 +84,11 @@ std::string path_of(const std::vector<Level>& levels, std::string_view top) {
 core::Status remove_deepest(FdRef top, std::string_view top_name, size_t& budget) {
     std::vector<Level> levels;
     size_t dropped = 0;
-    while (budget > 0) {
+    bool removed = false;
+    // At least one is removed whatever the budget: a tree deeper than it would never end otherwise.
+    while (budget > 0 || !removed) {
         FdRef here = levels.empty() ? top : FdRef(levels.back().fd);
-        --budget;
+        if (budget > 0) --budget;
         Result<std::string> child = first_child(here);
         if (!child.ok() && !is_gone(child.error().err)) return std::move(child).error();
         if (child.ok() && !child->empty()) {
@@ -108,6 +110,7 @@ core::Status remove_deepest(FdRef top, std::string_view top_name, size_t& budget
         if (unlinkat(parent.get(), leaf.name.c_str(), AT_REMOVEDIR) != 0 && !is_gone(errno)) {
             return errno_error(errno, "cgroup.rmdir " + path);
         }
+        removed = true;
     }
     return core::ok();
 }

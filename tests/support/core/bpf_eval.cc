@@ -73,7 +73,7 @@ BpfOutcome run_device_program(std::span<const bpf_insn> program, char type, uint
             written[i.dst_reg] = true;
             continue;
         }
-        if (!written[i.dst_reg]) return {};
+        if (operation != BPF_JA && !written[i.dst_reg]) return {};
         bool known = true;
         if (jump_taken(operation, reg[i.dst_reg], operand, known)) {
             if (i.off < 0 || at + 1 + static_cast<size_t>(i.off) >= program.size()) return {};
