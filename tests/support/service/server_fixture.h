@@ -93,10 +93,10 @@ class ServerFixture {
         server->add_listener(kind, std::move(fd));
     }
 
-    // Turns the loop until `done`, for at most `ms`.
+    // Turns the loop until `done`, at least once and for at most `ms`.
     template <typename Done>
     bool spin(Done done, int ms = 2000) {
-        for (int i = 0; i < ms * 2; i++) {
+        for (int i = 0; i <= ms * 2; i++) {
             for (int turn = 0; turn < 3; turn++) loop->turn(false);
             if (done()) return true;
             usleep(500);
