@@ -54,7 +54,9 @@ void on_no_memory() {
     end_with(kLine, sizeof kLine - 1);
 }
 
-void on_fatal_signal(int signal) {
+void on_fatal_signal(int signal, siginfo_t* info, void*) {
+    // A handler makes PID 1 killable by it: what another process sent is not a fault of ours.
+    if (info->si_code <= 0 && info->si_pid != ::getpid()) return;
     char line[64];
     int bytes = snprintf(line, sizeof line, "berth: fatal: keeper got signal %d\n", signal);
     end_with(line, bytes);
@@ -71,8 +73,8 @@ void install_fatal_handlers(FatalSetup setup) {
     stack.ss_size = sizeof g_signal_stack;
     ::sigaltstack(&stack, nullptr);
     struct sigaction action {};
-    action.sa_handler = on_fatal_signal;
-    action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND);
+    action.sa_sigaction = on_fatal_signal;
+    action.sa_flags = SA_ONSTACK | SA_SIGINFO;
     for (int signal : kFatalSignals) ::sigaction(signal, &action, nullptr);
 }
 
