@@ -258,7 +258,7 @@ TEST_CASE("a failed step is named, with the kernel's own words, and nothing is l
          },
          "linux.sysctl", EXDEV, ""},
         {"a working directory that is a file",
-         [](PlanWriter& plan) { plan.add(kCwd, {.s1 = "/etc/passwd"}); }, "chdir", ENOTDIR, ""},
+         [](PlanWriter& plan) { plan.add(kCwd, {.s1 = "/proc/version"}); }, "chdir", ENOTDIR, ""},
     };
     REQUIRE(::symlink("/proc", (stage.root() + "/etc/to-proc").c_str()) == 0);
     for (const Row& row : rows) {
