@@ -1,24 +1,74 @@
-#include "agent/core/json.h"
 #include "agent/core/resources.h"
-
-// Behind json.h, which decides about rapidjson's assertions.
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
+#include "agent/core/text.h"
 
 namespace berth::core {
 namespace {
 
+// Writes JSON piece by piece. The caller opens and closes in pairs.
+class JsonText {
+ public:
+    void start_object() { open('{'); }
+    void end_object() { close('}'); }
+    void start_array() { open('['); }
+    void end_array() { close(']'); }
+    void key(std::string_view name) {
+        string(name);
+        text_.push_back(':');
+        comma_ = false;
+    }
+    void raw(std::string_view value) {
+        separate();
+        text_.append(value);
+        comma_ = true;
+    }
+    void string(std::string_view value) {
+        separate();
+        text_.push_back('"');
+        for (char c : value) {
+            auto byte = static_cast<unsigned char>(c);
+            if (c == '"' || c == '\\') {
+                text_.push_back('\\');
+                text_.push_back(c);
+            } else if (byte < 0x20) {
+                text_.append(format("\\u%04x", byte));
+            } else {
+                text_.push_back(c);
+            }
+        }
+        text_.push_back('"');
+        comma_ = true;
+    }
+    std::string take() { return std::move(text_); }
+
+ private:
+    void separate() {
+        if (comma_) text_.push_back(',');
+    }
+    void open(char bracket) {
+        separate();
+        text_.push_back(bracket);
+        comma_ = false;
+    }
+    void close(char bracket) {
+        text_.push_back(bracket);
+        comma_ = true;
+    }
+
+    std::string text_;
+    bool comma_ = false;
+};
+
 class Serializer {
  public:
     std::string run(const Resources& r) {
-        json_.StartObject();
+        json_.start_object();
         if (r.devices) devices(*r.devices);
         if (r.memory != MemoryResources{}) memory(r.memory);
         if (r.cpu != CpuResources{}) cpu(r.cpu);
         if (r.pids_limit) {
             open("pids");
             field("limit", r.pids_limit);
-            json_.EndObject();
+            json_.end_object();
         }
         if (r.block_io != BlockIoResources{}) block_io(r.block_io);
         if (!r.hugepage_limits.empty()) hugepages(r.hugepage_limits);
@@ -27,27 +77,24 @@ class Serializer {
         if (!r.unified.empty()) {
             open("unified");
             for (const auto& [key, value] : r.unified) field(key, value);
-            json_.EndObject();
+            json_.end_object();
         }
-        json_.EndObject();
-        return {buffer_.GetString(), buffer_.GetSize()};
+        json_.end_object();
+        return json_.take();
     }
 
  private:
-    void text(std::string_view value) {
-        json_.String(value.data(), static_cast<rapidjson::SizeType>(value.size()));
-    }
-    void key(std::string_view name) { json_.Key(name.data(), static_cast<rapidjson::SizeType>(name.size())); }
+    void key(std::string_view name) { json_.key(name); }
     void open(std::string_view name) {
         key(name);
-        json_.StartObject();
+        json_.start_object();
     }
-    void put(bool value) { json_.Bool(value); }
-    void put(int64_t value) { json_.Int64(value); }
-    void put(uint64_t value) { json_.Uint64(value); }
-    void put(uint32_t value) { json_.Uint(value); }
-    void put(uint16_t value) { json_.Uint(value); }
-    void put(const std::string& value) { text(value); }
+    void put(bool value) { json_.raw(value ? "true" : "false"); }
+    void put(int64_t value) { json_.raw(std::to_string(value)); }
+    void put(uint64_t value) { json_.raw(std::to_string(value)); }
+    void put(uint32_t value) { json_.raw(std::to_string(value)); }
+    void put(uint16_t value) { json_.raw(std::to_string(value)); }
+    void put(const std::string& value) { json_.string(value); }
     template <typename T>
     void field(std::string_view name, const T& value) {
         key(name);
@@ -69,7 +116,7 @@ class Serializer {
         field("disableOOMKiller", m.disable_oom_killer);
         field("useHierarchy", m.use_hierarchy);
         field("checkBeforeUpdate", m.check_before_update);
-        json_.EndObject();
+        json_.end_object();
     }
 
     void cpu(const CpuResources& c) {
@@ -83,21 +130,21 @@ class Serializer {
         field("cpus", c.cpus);
         field("mems", c.mems);
         field("idle", c.idle);
-        json_.EndObject();
+        json_.end_object();
     }
 
     void throttles(std::string_view name, const std::vector<ThrottleDevice>& list) {
         if (list.empty()) return;
         key(name);
-        json_.StartArray();
+        json_.start_array();
         for (const ThrottleDevice& device : list) {
-            json_.StartObject();
+            json_.start_object();
             field("major", device.major);
             field("minor", device.minor);
             field("rate", device.rate);
-            json_.EndObject();
+            json_.end_object();
         }
-        json_.EndArray();
+        json_.end_array();
     }
 
     void block_io(const BlockIoResources& b) {
@@ -106,34 +153,34 @@ class Serializer {
         field("leafWeight", b.leaf_weight);
         if (!b.weight_devices.empty()) {
             key("weightDevice");
-            json_.StartArray();
+            json_.start_array();
             for (const WeightDevice& device : b.weight_devices) {
-                json_.StartObject();
+                json_.start_object();
                 field("major", device.major);
                 field("minor", device.minor);
                 field("weight", device.weight);
                 field("leafWeight", device.leaf_weight);
-                json_.EndObject();
+                json_.end_object();
             }
-            json_.EndArray();
+            json_.end_array();
         }
         throttles("throttleReadBpsDevice", b.read_bps);
         throttles("throttleWriteBpsDevice", b.write_bps);
         throttles("throttleReadIOPSDevice", b.read_iops);
         throttles("throttleWriteIOPSDevice", b.write_iops);
-        json_.EndObject();
+        json_.end_object();
     }
 
     void hugepages(const std::vector<HugepageLimit>& list) {
         key("hugepageLimits");
-        json_.StartArray();
+        json_.start_array();
         for (const HugepageLimit& limit : list) {
-            json_.StartObject();
+            json_.start_object();
             field("pageSize", limit.page_size);
             field("limit", limit.limit);
-            json_.EndObject();
+            json_.end_object();
         }
-        json_.EndArray();
+        json_.end_array();
     }
 
     void network(const NetworkResources& n) {
@@ -141,16 +188,16 @@ class Serializer {
         field("classID", n.class_id);
         if (!n.priorities.empty()) {
             key("priorities");
-            json_.StartArray();
+            json_.start_array();
             for (const auto& [name, priority] : n.priorities) {
-                json_.StartObject();
+                json_.start_object();
                 field("name", name);
                 field("priority", priority);
-                json_.EndObject();
+                json_.end_object();
             }
-            json_.EndArray();
+            json_.end_array();
         }
-        json_.EndObject();
+        json_.end_object();
     }
 
     void rdma(const std::map<std::string, RdmaLimit>& limits) {
@@ -159,16 +206,16 @@ class Serializer {
             open(device);
             field("hcaHandles", limit.hca_handles);
             field("hcaObjects", limit.hca_objects);
-            json_.EndObject();
+            json_.end_object();
         }
-        json_.EndObject();
+        json_.end_object();
     }
 
     void devices(const std::vector<DeviceRule>& rules) {
         key("devices");
-        json_.StartArray();
+        json_.start_array();
         for (const DeviceRule& rule : rules) {
-            json_.StartObject();
+            json_.start_object();
             field("allow", rule.allow);
             field("type", std::string(rule.type == DeviceRuleType::kAll    ? "a"
                                       : rule.type == DeviceRuleType::kChar ? "c"
@@ -180,13 +227,12 @@ class Serializer {
             if ((rule.access & kAccessWrite) != 0) access.push_back('w');
             if ((rule.access & kAccessMknod) != 0) access.push_back('m');
             field("access", access);
-            json_.EndObject();
+            json_.end_object();
         }
-        json_.EndArray();
+        json_.end_array();
     }
 
-    rapidjson::StringBuffer buffer_;
-    rapidjson::Writer<rapidjson::StringBuffer> json_{buffer_};
+    JsonText json_;
 };
 
 }  // namespace
