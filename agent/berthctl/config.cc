@@ -26,24 +26,27 @@ JsonValue string_value(std::string_view text, Document& document) {
     return value;
 }
 
-JsonValue& member(JsonValue& object, const char* name, JsonValue fallback, Document& document) {
-    auto found = object.FindMember(name);
-    if (found == object.MemberEnd()) {
-        object.AddMember(string_value(name, document), std::move(fallback), document.GetAllocator());
-        found = object.FindMember(name);
-    } else if (found->value.GetType() != fallback.GetType()) {
-        found->value = std::move(fallback);
-    }
-    return found->value;
+// Not FindMember: comparing its iterators is ambiguous to clang in C++20.
+JsonValue* find_member(JsonValue& object, const char* name) {
+    return object.HasMember(name) ? &object[name] : nullptr;
 }
 
 void set_member(JsonValue& object, const char* name, JsonValue value, Document& document) {
-    auto found = object.FindMember(name);
-    if (found != object.MemberEnd()) {
-        found->value = std::move(value);
+    if (JsonValue* found = find_member(object, name); found != nullptr) {
+        *found = std::move(value);
         return;
     }
     object.AddMember(string_value(name, document), std::move(value), document.GetAllocator());
+}
+
+// The member of that name, of the fallback's type; the fallback when it is absent or of another type.
+JsonValue& member(JsonValue& object, const char* name, JsonValue fallback, Document& document) {
+    JsonValue* found = find_member(object, name);
+    if (found == nullptr || found->GetType() != fallback.GetType()) {
+        set_member(object, name, std::move(fallback), document);
+        found = find_member(object, name);
+    }
+    return *found;
 }
 
 JsonValue string_array(std::span<const std::string_view> words, Document& document) {
@@ -64,10 +67,8 @@ core::Result<Document> process_of_config(const std::string& path) {
     BERTH_ASSIGN(std::string text, read_file(path));
     BERTH_ASSIGN(Document config, parse_object(text, path));
     Document process(rapidjson::kObjectType);
-    auto found = config.FindMember("process");
-    if (found != config.MemberEnd() && found->value.IsObject()) {
-        process.CopyFrom(found->value, process.GetAllocator());
-    }
+    JsonValue* found = find_member(config, "process");
+    if (found != nullptr && found->IsObject()) process.CopyFrom(*found, process.GetAllocator());
     return process;
 }
 
@@ -169,10 +170,10 @@ core::Result<std::string> read_file(const std::string& path) {
 core::Result<bool> wants_terminal(std::string_view process_json) {
     BERTH_ASSIGN(Document document, parse_object(process_json, "process"));
     JsonValue* process = &document;
-    auto inner = document.FindMember("process");
-    if (inner != document.MemberEnd() && inner->value.IsObject()) process = &inner->value;
-    auto terminal = process->FindMember("terminal");
-    return terminal != process->MemberEnd() && terminal->value.IsBool() && terminal->value.GetBool();
+    JsonValue* inner = find_member(document, "process");
+    if (inner != nullptr && inner->IsObject()) process = inner;
+    JsonValue* terminal = find_member(*process, "terminal");
+    return terminal != nullptr && terminal->IsBool() && terminal->GetBool();
 }
 
 core::Status fill_create(const Arguments& arguments, const client::Address& address,

@@ -15,7 +15,10 @@ std::string_view text_of(const core::JsonValue& value) {
 void put_value(JsonText& out, std::string_view key, const core::JsonValue& value) {
     if (value.IsObject()) {
         out.begin_object(key);
-        for (const auto& member : value.GetObject()) put_value(out, text_of(member.name), member.value);
+        for (rapidjson::SizeType i = 0; i < value.MemberCount(); i++) {
+            const auto& member = value.MemberBegin()[i];
+            put_value(out, text_of(member.name), member.value);
+        }
         out.end_object();
     } else if (value.IsArray()) {
         out.begin_array(key);
