@@ -16,7 +16,8 @@ inline constexpr size_t kNamespaceBytes = 128;  // containerd namespace of an ev
 inline constexpr size_t kContainers = 4096;
 inline constexpr size_t kExecsPerContainer = 1024;
 inline constexpr size_t kPids = 65'536;                // listed of one container
-inline constexpr size_t kCgroupsOfContainer = 16'384;  // looked at below one container
+inline constexpr size_t kCgroupsOfContainer = 16'384;  // below one container
+inline constexpr size_t kCgroupDepthOfContainer = 32;
 
 // ttrpc.
 inline constexpr uint32_t kTtrpcMessageBytes = 4u << 20;

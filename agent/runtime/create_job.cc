@@ -119,7 +119,8 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
                  core::build_device_filter(spec.resources.devices.value_or(no_rules), {}));
 
     core::GuestFacts facts = runtime_.guest().facts;
-    if (!request.rootfs.empty()) facts.block_devices = list_block_devices();
+    facts.agent_dir = runtime_.config().run_dir;
+    facts.block_devices = list_block_devices();
     core::ContainerLaunch launch;
     launch.spec = &spec;
     launch.facts = &facts;
@@ -128,17 +129,38 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
     // With the spec in the request `bundle` is only a name of the host's; else it is where config.json lay.
     if (!config_.empty() || config_read_ != 0) launch.source_bundle = request.bundle;
     launch.rootfs = request.rootfs;
-    for (const std::string& source : core::bind_sources_to_check(
-             spec, launch.source_bundle.empty() ? launch.bundle_dir : launch.source_bundle)) {
-        struct stat found {};
-        if (stat(source.c_str(), &found) != 0) continue;  // the mount step names what is wrong with it
-        BERTH_TRY(core::check_bind_source(source, found.st_mode, facts));
-        if (S_ISCHR(found.st_mode)) BERTH_TRY(check_bound_device(source, found));
-    }
+    BERTH_TRY(
+        check_bind_sources(core::bind_sources_to_check(
+                               spec, launch.source_bundle.empty() ? launch.bundle_dir : launch.source_bundle),
+                           facts));
     launch.stdio = Runtime::stdio_layout(request.stdio);
     BERTH_ASSIGN(container_.seccomp_profile, runtime_.seccomp_.profile(spec));
     launch.seccomp = runtime_.seccomp_programs(container_);
     BERTH_ASSIGN(plans.launch, core::plan_container(launch));
+    return core::ok();
+}
+
+core::Status CreateJob::check_bind_sources(const std::vector<std::string>& sources,
+                                           const core::GuestFacts& facts) {
+    for (const std::string& source : sources) {
+        sys::UniqueFd fd(open(source.c_str(), O_PATH | O_CLOEXEC));
+        struct stat found {};
+        if (!fd.valid() || fstat(fd.get(), &found) != 0)
+            continue;  // the mount step names what is wrong with it
+        BERTH_TRY(core::check_bind_source(source, found.st_mode, facts));
+        if (S_ISCHR(found.st_mode)) BERTH_TRY(check_bound_device(source, found));
+        // Where symlinks lead, too: the planner knows the text only.
+        char real[limits::kPathBytes + 1];
+        ssize_t length = readlink(format("/proc/self/fd/%d", fd.get()).c_str(), real, sizeof real);
+        std::string_view path(real, length > 0 ? static_cast<size_t>(length) : 0);
+        std::string own = facts.agent_dir + "/bundles/" + container_.id.text();
+        bool is_agents = path == facts.agent_dir || path.starts_with(facts.agent_dir + "/");
+        if (is_agents && path != own && !path.starts_with(own + "/")) {
+            return make_error(Code::kPermissionDenied,
+                              format("mounts: %s leads into the agent's %s", quoted(source).c_str(),
+                                     facts.agent_dir.c_str()));
+        }
+    }
     return core::ok();
 }
 
@@ -209,6 +231,11 @@ core::Status CreateJob::make_cgroups(Plans& plans) {
     }
     BERTH_TRY(runtime_.open_cgroup_dirs(container_, layout.two_levels));
     BERTH_TRY(container_.save(/*creating=*/true));
+    // So that what it makes below can be removed again in bounded time.
+    BERTH_TRY(sys::write_cgroup_file(container_.cgroup.outer, "cgroup.max.descendants",
+                                     format("%zu", limits::kCgroupsOfContainer)));
+    BERTH_TRY(sys::write_cgroup_file(container_.cgroup.outer, "cgroup.max.depth",
+                                     format("%zu", limits::kCgroupDepthOfContainer)));
     for (const core::CgroupWrite& write : plans.cgroup.writes) {
         // Nothing is charged to a cgroup that nobody was in: these writes do not reclaim.
         auto written = sys::write_cgroup_file(container_.cgroup.outer, write.file.c_str(), write.value);
@@ -258,7 +285,6 @@ core::Status CreateJob::launch(Plans& plans) {
     BERTH_TRY(runtime_.make_stdio(container_, init));
     LaunchSources sources;
     sources.cgroup = container_.cgroup.leaf().get();
-    sources.cgroup_namespace_root = container_.cgroup.leaf().get();
     for (int i = 0; i < 3; ++i) sources.stdio[i] = init.stdio->child_fd(i);
     init.launch = Launch::create(runtime_.loop(), runtime_.spawner(), init);
     return init.launch->begin(init.key, plans.launch, sources);

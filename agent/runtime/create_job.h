@@ -41,6 +41,7 @@ class CreateJob {
     void proceed(std::string_view json);
     core::Status plan(std::string_view json, Plans& plans);
     core::Status plan_devices(const core::ContainerSpec& spec);
+    core::Status check_bind_sources(const std::vector<std::string>& sources, const core::GuestFacts& facts);
     core::Status check_bound_device(const std::string& source, const struct stat& found);
     core::Status apply(std::string_view json, Plans& plans);
     core::Status make_cgroups(Plans& plans);

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -64,11 +65,19 @@ core::Result<sys::UniqueFd> open_null() {
     return fd;
 }
 
+// The container's own cgroup as a mount that is nowhere yet: the child may attach it in its own mount
+// namespace, which it could not do with a directory of ours.
+core::Result<sys::UniqueFd> clone_cgroup_mount(int cgroup, const std::string& label) {
+    constexpr unsigned kFlags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH;
+    sys::UniqueFd tree(static_cast<int>(syscall(SYS_open_tree, cgroup, "", kFlags)));
+    if (!tree.valid()) return core::errno_error(errno, label + ": open_tree of the container's cgroup");
+    return tree;
+}
+
 int borrow(const FdRequest& request, const LaunchSources& sources, int child_sync) {
     switch (request.source) {
         case FdSource::kSync: return child_sync;
         case FdSource::kCgroup: return sources.cgroup;
-        case FdSource::kCgroupNamespaceRoot: return sources.cgroup_namespace_root;
         case FdSource::kStdin: return sources.stdio[0];
         case FdSource::kStdout: return sources.stdio[1];
         case FdSource::kStderr: return sources.stdio[2];
@@ -79,6 +88,7 @@ int borrow(const FdRequest& request, const LaunchSources& sources, int child_syn
         case FdSource::kInitPidNamespace:
         case FdSource::kInitTimeNamespace:
         case FdSource::kNull:
+        case FdSource::kCgroupNamespaceRoot:
         case FdSource::kUserNamespace: return -1;
     }
     return -1;
@@ -92,11 +102,11 @@ core::Result<sys::UniqueFd> open_one(const FdRequest& request, const LaunchSourc
         case FdSource::kInitTimeNamespace:
             return open_init_namespace(sources, "time", CLONE_NEWTIME, request.label);
         case FdSource::kNull: return open_null();
+        case FdSource::kCgroupNamespaceRoot: return clone_cgroup_mount(sources.cgroup, request.label);
         case FdSource::kUserNamespace:
             return core::make_error(core::Code::kUnimplemented, request.label + ": id-mapped mounts");
         case FdSource::kSync:
         case FdSource::kCgroup:
-        case FdSource::kCgroupNamespaceRoot:
         case FdSource::kStdin:
         case FdSource::kStdout:
         case FdSource::kStderr:

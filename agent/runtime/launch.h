@@ -36,7 +36,6 @@ class LaunchObserver {
 // What the slots of a plan are filled from. Descriptors are borrowed until begin() returns.
 struct LaunchSources {
     int cgroup = -1;
-    int cgroup_namespace_root = -1;
     int stdio[3] = {-1, -1, -1};
     int init_pidfd = -1;
     int init_pid = 0;  // only used while init_pidfd says that it is alive
