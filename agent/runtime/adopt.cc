@@ -89,7 +89,17 @@ core::Status Runtime::adopt(Welcome& welcome) {
     for (auto& [id, container] : containers_) {
         container->init().stdio = streams_.adopted_stdio(id, "");
         for (auto& [exec_id, process] : container->execs) {
-            if (process->key != 0) process->stdio = streams_.adopted_stdio(id, exec_id);
+            if (process->key != 0) {
+                process->stdio = streams_.adopted_stdio(id, exec_id);
+                continue;
+            }
+            // Not started: the child's ends of its pipes ended with our predecessor. Nothing was written to
+            // them yet.
+            streams_.discard_process(id, exec_id);
+            if (auto made = make_stdio(*container, *process); !made.ok()) {
+                sys::log(sys::LogLevel::kError, "adopt.stdio", "%s: %s", id.c_str(),
+                         made.error().message.c_str());
+            }
         }
     }
     spawner_.replace(std::move(welcome.spawner));

@@ -85,14 +85,15 @@ class Container {
 
     // Names in the keeper's store.
     std::string fd_prefix() const { return "c/" + id.text() + "/"; }
-    std::string gate_name(const core::ExecId& exec_id) const {
-        return fd_prefix() + "gate/" + exec_id.text();
-    }
-    std::string plan_name(const core::ExecId& exec_id) const {
-        return fd_prefix() + "plan/" + exec_id.text();
-    }
+    std::string gate_name(const core::ExecId& exec_id) const { return stored_name("gate/", exec_id); }
+    std::string plan_name(const core::ExecId& exec_id) const { return stored_name("plan/", exec_id); }
 
  private:
+    // "@init" is no exec's id: their alphabet has no "@".
+    std::string stored_name(const char* kind, const core::ExecId& exec_id) const {
+        return fd_prefix() + kind + (exec_id.is_init() ? "@init" : exec_id.text());
+    }
+
     Runtime& runtime_;
     std::unique_ptr<Process> init_;
 };

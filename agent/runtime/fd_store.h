@@ -8,9 +8,10 @@
 namespace berth::runtime {
 
 class FdStore {
-   public:
+ public:
     virtual ~FdStore() = default;
-    // Keeps a duplicate of `fd` under `name`, in place of an older one. Cannot fail: a full store is the keeper's to report.
+    // Keeps a duplicate of `fd` under `name`, in place of an older one. Cannot fail: a full store is the
+    // keeper's to report.
     virtual void store(std::string_view name, sys::FdRef fd) = 0;
     // Drops `name`; a name that ends in '/' drops everything below it.
     virtual void drop(std::string_view name) = 0;

@@ -113,10 +113,16 @@ core::Status Runtime::add_exec(ExecRequest request) {
     auto process = std::make_unique<Process>(container, request.exec_id, std::move(request.stdio));
     process->spec_json = std::move(request.process_json);
     process->passed = std::move(request.descriptors);
+    Process& exec = *process;
     container.execs.emplace(request.exec_id.text(), std::move(process));
-    if (auto saved = container.save(); !saved.ok()) {
+    // The streams are there from here on, so that a client can attach before Start.
+    core::Status begun = make_stdio(container, exec);
+    if (begun.ok()) begun = container.save();
+    if (!begun.ok()) {
+        exec.stdio.reset();
+        streams_.discard_process(request.id.text(), request.exec_id.text());
         container.execs.erase(request.exec_id.text());
-        return std::move(saved).error().within(where);
+        return std::move(begun).error().within(where);
     }
     v1::Event added = container.event(request.exec_id);
     added.mutable_exec_added();

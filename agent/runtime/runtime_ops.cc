@@ -62,7 +62,7 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
     }
     sources.init_pid = container.init().pid;
     sources.init_pidfd = container.init().pidfd.get();
-    if (process.stdio == nullptr) BERTH_TRY(make_stdio(container, process));
+    BERTH_CHECK(process.stdio != nullptr);
     for (int i = 0; i < 3; ++i) sources.stdio[i] = process.stdio->child_fd(i);
 
     if (process.key == 0) {
