@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <set>
 
 #include "agent/core/cgroup_mount.h"
 #include "agent/core/cgroup_path.h"
@@ -83,7 +84,9 @@ core::Status Runtime::adopt(Welcome& welcome) {
             containers_.erase(id);
         }
     }
-    replay_log_into_states();
+    LogReplay replay(*this);
+    replay.read();
+    replay.tell();
     for (auto& [name, fd] : welcome.stored) (void)streams_.adopt(name, fd);
     streams_.adopt_done();
     for (auto& [id, container] : containers_) {
@@ -102,6 +105,7 @@ core::Status Runtime::adopt(Welcome& welcome) {
             }
         }
     }
+    replay.finish_deletions();
     spawner_.replace(std::move(welcome.spawner));
     for (const core::ProcessRecord& record : welcome.exited) on_exit(record);
     kill_unclaimed(welcome);
@@ -159,13 +163,16 @@ core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     }
     if (container->find_process("") == nullptr)
         return core::make_error(core::Code::kInternal, "state file without an init");
-    BERTH_TRY(open_cgroup_dirs(*container, state.two_cgroup_levels()));
-    if (guest_.has_memory_controller) {
+    auto opened = open_cgroup_dirs(*container, state.two_cgroup_levels());
+    // Gone: our predecessor was deleting it. The deletion is asked for again.
+    if (!opened.ok() && opened.error().code != core::Code::kNotFound) return opened;
+    if (opened.ok() && guest_.has_memory_controller) {
         Container* raw = container.get();
         BERTH_ASSIGN(container->memory,
                      MemoryWatch::begin(loop_, container->cgroup.outer, container->cgroup.leaf(),
                                         [raw](const MemoryReading& reading) { raw->on_memory(reading); }));
     }
+    settle_freezer(*container);
     return core::ok();
 }
 
@@ -204,6 +211,12 @@ void Runtime::adopt_process(Welcome& welcome, Container& container, Process& pro
     for (const core::ProcessRecord& exited : welcome.exited) {
         if (exited.key == process.key && process.pid == 0) process.pid = exited.pid;
     }
+    if (process.pid == 0) {
+        // Its Start was not answered, and the spawner had not cloned it: it can be started again.
+        keys_.erase(process.key);
+        process.key = 0;
+        return;
+    }
     auto gate = welcome.stored.find(container.gate_name(process.exec_id()));
     auto plan = welcome.stored.find(container.plan_name(process.exec_id()));
     if (process.status == TaskStatus::kCreated && gate != welcome.stored.end()) {
@@ -211,38 +224,136 @@ void Runtime::adopt_process(Welcome& welcome, Container& container, Process& pro
         process.launch->adopt_ready(std::move(gate->second),
                                     plan == welcome.stored.end() ? sys::UniqueFd() : std::move(plan->second),
                                     process.pidfd);
-    } else if (process.status == TaskStatus::kUnknown && process.pid != 0) {
-        // An exec whose Start was not answered: it runs, or ended when our predecessor's end of its gate
-        // closed.
-        process.status = TaskStatus::kRunning;
+        return;
+    }
+    // Its Start was not answered (the init's gate leaves the store when it is let go): it runs, or ended when
+    // our predecessor's end of its gate closed.
+    process.status = TaskStatus::kRunning;
+    if (gate != welcome.stored.end()) keeper_.drop(gate->first);
+    if (plan != welcome.stored.end()) keeper_.drop(plan->first);
+}
+
+void Runtime::settle_freezer(Container& container) {
+    if (!container.cgroup.outer.valid()) return;
+    auto freeze = sys::read_cgroup_file(container.cgroup.outer, "cgroup.freeze");
+    if (!freeze.ok()) return;
+    bool is_frozen = core::trim(*freeze) == "1";
+    if (is_frozen == container.paused) return;
+    // A Pause that was not answered is taken back, a Resume that was not answered was done.
+    if (is_frozen) {
+        (void)sys::set_freezer(container.cgroup.outer, sys::FreezerState::kThawed);
+    } else {
+        container.paused = false;
+        save_or_log(container);
     }
 }
 
-void Runtime::replay_log_into_states() {
+// What the log says and the state files do not, of an agent that ended between the two; and the reverse.
+class Runtime::LogReplay {
+ public:
+    explicit LogReplay(Runtime& runtime) : runtime_(runtime) {}
+
     // Facts that were logged, and whose state file our predecessor did not get to write.
-    for (uint64_t sequence = events_.first_sequence(); sequence <= events_.last_sequence(); ++sequence) {
-        auto encoded = events_.read(sequence);
+    void read();
+    // States that were written, and whose event it did not get to log. After read(), before anything newer.
+    void tell();
+    // Deletions that were told, and whose last traces it did not get to remove. Once the streams are adopted.
+    void finish_deletions();
+
+ private:
+    static std::string name_of(v1::Event::WhatCase what, const std::string& id, const std::string& exec_id) {
+        return core::format("%d %s/%s", static_cast<int>(what), id.c_str(), exec_id.c_str());
+    }
+    void take_exit(Container& container, Process& process, const v1::Event& event);
+    void tell_process(Container& container, const Process& process, bool has_all);
+
+    Runtime& runtime_;
+    std::set<std::string> told_;
+    std::set<std::pair<std::string, std::string>> deleted_;
+    int64_t oldest_ns_ = 0;  // time of the oldest event that is kept
+};
+
+void Runtime::LogReplay::read() {
+    EventHub& events = runtime_.events_;
+    for (uint64_t sequence = events.first_sequence(); sequence <= events.last_sequence(); ++sequence) {
+        auto encoded = events.read(sequence);
         v1::Event event;
         if (!encoded || !event.ParseFromString(*encoded)) continue;
-        auto found = containers_.find(event.container_id());
-        if (found == containers_.end()) continue;
+        if (oldest_ns_ == 0) oldest_ns_ = sequence == 1 ? INT64_MIN : event.time_unix_ns();
+        auto found = runtime_.containers_.find(event.container_id());
+        if (found == runtime_.containers_.end()) continue;
         Container& container = *found->second;
         if (event.time_unix_ns() < container.created_at_ns) continue;  // of an older container of that id
-        if (event.has_memory() && sequence > container.memory_sequence) {
+        told_.insert(name_of(event.what_case(), event.container_id(), event.exec_id()));
+        if (event.has_deleted()) deleted_.emplace(event.container_id(), event.exec_id());
+        // The last one is read again: it has the counters that the state file has no field for.
+        if (event.has_memory() && sequence >= container.memory_sequence) {
             container.memory_total = counters_of(event.memory().total());
             container.memory_local = counters_of(event.memory().local());
             container.memory_sequence = sequence;
         }
         Process* process = container.find_process(event.exec_id());
-        if (process == nullptr || !event.has_exited() || process->exit ||
-            event.exited().pid() != static_cast<uint32_t>(process->pid)) {
-            continue;
+        if (process != nullptr && event.has_exited()) take_exit(container, *process, event);
+    }
+}
+
+void Runtime::LogReplay::take_exit(Container& container, Process& process, const v1::Event& event) {
+    if (process.exit || event.exited().pid() != static_cast<uint32_t>(process.pid)) return;
+    process.exit = ExitRecord{event.exited().exit_status(), event.exited().exited_at_unix_ns(),
+                              event.exited().oom_likely()};
+    process.status = TaskStatus::kStopped;
+    runtime_.keys_.erase(process.key);  // the keeper's own report of it is acknowledged as nobody's
+    runtime_.save_or_log(container);
+}
+
+void Runtime::LogReplay::tell() {
+    for (auto& [id, container] : runtime_.containers_) {
+        // What was evicted from the log was told.
+        bool has_all = oldest_ns_ < container->created_at_ns;
+        tell_process(*container, container->init(), has_all);
+        for (const auto& [exec_id, process] : container->execs) tell_process(*container, *process, has_all);
+    }
+}
+
+void Runtime::LogReplay::tell_process(Container& container, const Process& process, bool has_all) {
+    if (!has_all) return;
+    const std::string& id = container.id.text();
+    const std::string& exec_id = process.exec_id().text();
+    auto is_told = [&](v1::Event::WhatCase what) { return told_.contains(name_of(what, id, exec_id)); };
+    auto pid = static_cast<uint32_t>(process.pid);
+    if (process.is_init() && !is_told(v1::Event::kCreated)) {
+        v1::Event event = container.event(process.exec_id());
+        event.mutable_created()->set_pid(pid);
+        runtime_.events_.emit(std::move(event), &container);
+    }
+    if (!process.is_init() && !is_told(v1::Event::kExecAdded)) {
+        v1::Event event = container.event(process.exec_id());
+        event.mutable_exec_added();
+        runtime_.events_.emit(std::move(event), &container);
+    }
+    bool is_running = process.status == TaskStatus::kRunning;
+    if (is_running && !is_told(process.is_init() ? v1::Event::kStarted : v1::Event::kExecStarted)) {
+        v1::Event event = container.event(process.exec_id());
+        (process.is_init() ? event.mutable_started() : event.mutable_exec_started())->set_pid(pid);
+        runtime_.events_.emit(std::move(event), &container);
+    }
+}
+
+void Runtime::LogReplay::finish_deletions() {
+    for (const auto& [id, exec_id] : deleted_) {
+        auto found = runtime_.containers_.find(id);
+        if (found == runtime_.containers_.end()) continue;
+        std::shared_ptr<Container> container = found->second;
+        Process* process = container->find_process(exec_id);
+        // One without an exit is a newer exec of the same id.
+        if (process == nullptr || !process->exit) continue;
+        if (process->is_init()) {
+            runtime_.forget(*container);
+        } else {
+            runtime_.release_process(*container, *process);
+            container->execs.erase(exec_id);
+            runtime_.save_or_log(*container);
         }
-        process->exit = ExitRecord{event.exited().exit_status(), event.exited().exited_at_unix_ns(),
-                                   event.exited().oom_likely()};
-        process->status = TaskStatus::kStopped;
-        keys_.erase(process->key);  // the keeper's own report of it is acknowledged as nobody's
-        save_or_log(container);
     }
 }
 

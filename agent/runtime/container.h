@@ -24,6 +24,7 @@ inline constexpr uint32_t kStateVersion = 1;  // of the state file
 class Runtime;
 class CreateJob;
 class FreezeJob;
+class UpdateJob;
 
 class Container {
  public:
@@ -46,6 +47,7 @@ class Container {
     core::MemoryEvents memory_local;
     uint64_t memory_sequence = 0;
     uint64_t exit_oom_kill_local = 0;
+    std::string update_undo;  // see update_job.h; empty: no update is under way
 
     // ---- live ----
     core::ContainerSpec spec;                                     // what execs need of it
@@ -56,7 +58,9 @@ class Container {
     std::map<std::string, std::unique_ptr<Process>> execs;
     std::unique_ptr<CreateJob> create_job;  // while it is being created
     std::shared_ptr<FreezeJob> freeze_job;  // while a pause or resume is under way
+    std::shared_ptr<UpdateJob> update_job;  // while an update is under way
     bool deleting = false;
+    core::Callback<void()> on_execs_ended;  // a deletion that waits for the last exits
 
     Runtime& runtime() { return runtime_; }
     Process& init() { return *init_; }

@@ -143,6 +143,7 @@ core::Status Launch::begin(uint64_t process_key, const core::LaunchPlan& plan, c
     BERTH_ASSIGN(plan_fd_, sys::make_sealed_memfd("launch-plan", plan.blob));
     gate_ = std::move(sync.first);
     state_ = State::kCloning;
+    deadline_.arm_after_ms(limits::kLaunchDeadlineMs);
     spawner_.spawn(process_key, plan_fd_, slots, [self = shared_from_this()](core::Result<Spawned> reply) {
         self->on_reply(std::move(reply));
     });
@@ -168,6 +169,7 @@ core::Status Launch::go() {
 
 void Launch::retire() {
     observer_ = nullptr;
+    deadline_.disarm();
     if (gate_op_.pending()) {
         loop_.cancel(gate_op_);
     } else {
@@ -230,6 +232,7 @@ void Launch::handle(const ChildMessage& message, std::vector<sys::UniqueFd> fds)
         case ChildMessageType::kReady:
             if (state_ != State::kSettingUp) break;
             state_ = State::kReady;
+            deadline_.disarm();
             observer_->on_ready();
             return;
         case ChildMessageType::kHook: observer_->on_hook(message.value); return;
@@ -251,9 +254,18 @@ void Launch::on_gate_end() {
     fail(core::make_error(core::Code::kFailedPrecondition, "killed before it was started"));
 }
 
+void Launch::on_deadline() {
+    // A mount of a share whose server does not answer, most likely: whoever observes kills the process.
+    std::shared_ptr<Launch> keep = shared_from_this();
+    fail(core::make_error(
+        core::Code::kDeadlineExceeded,
+        core::format("set-up: not done after %lld ms", static_cast<long long>(limits::kLaunchDeadlineMs))));
+}
+
 void Launch::fail(core::Error error) {
     if (state_ == State::kDone) return;
     state_ = State::kDone;
+    deadline_.disarm();
     observer_->on_launch_failed(std::move(error));
 }
 

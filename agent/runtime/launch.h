@@ -81,6 +81,7 @@ class Launch : public std::enable_shared_from_this<Launch> {
     void on_gate_end();
     void fail(core::Error error);
     void watch_gate();
+    void on_deadline();
     core::Error step_error(const core::ChildMessage& message) const;
 
     loop::Loop& loop_;
@@ -91,6 +92,7 @@ class Launch : public std::enable_shared_from_this<Launch> {
     sys::UniqueFd gate_;
     sys::UniqueFd plan_fd_;
     int adopted_pidfd_ = -1;
+    loop::Timer deadline_{loop_, loop::Timer::to<&Launch::on_deadline, Launch>(), this};  // of the set-up
     loop::Op gate_op_{loop::Op::to<&Launch::on_gate>(), this};
 };
 

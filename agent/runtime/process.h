@@ -75,6 +75,8 @@ class Process final : public LaunchObserver {
     std::optional<core::ProcessRecord> held_exit;
     Done<uint32_t> on_started;  // Start of an exec or init under way; value: pid
     bool starting = false;
+    bool start_failed =
+        false;  // an exec that never became its program: deleted like any other, but it has no exit event
     bool retried_in_init_cgroup = false;
 
     // Sends a signal through the pidfd. NOT_FOUND: finished, or not started yet.

@@ -160,8 +160,13 @@ void Runtime::start(const core::ContainerId& id, const core::ExecId& exec_id, Do
 
 core::Status Runtime::start_init(Container& container) {
     Process& init = container.init();
-    BERTH_CHECK(init.launch != nullptr);
-    return init.launch->go();
+    if (init.launch == nullptr) {
+        return make_error(Code::kFailedPrecondition, "it did not survive the agent's restart");
+    }
+    BERTH_TRY(init.launch->go());
+    // A created container without a gate in the store is one that was let go.
+    keeper_.drop(container.gate_name(core::ExecId()));
+    return core::ok();
 }
 
 void Runtime::on_process_executed(Container& container, Process& process) {
@@ -170,9 +175,9 @@ void Runtime::on_process_executed(Container& container, Process& process) {
     process.spec_json = std::string();
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
+    save_or_log(container);
     keeper_.drop(container.gate_name(process.exec_id()));
     keeper_.drop(container.plan_name(process.exec_id()));
-    save_or_log(container);
     v1::Event started = container.event(process.exec_id());
     (process.is_init() ? started.mutable_started() : started.mutable_exec_started())
         ->set_pid(static_cast<uint32_t>(process.pid));
@@ -193,6 +198,8 @@ void Runtime::on_process_failed(Container& container, Process& process, core::Er
         process.end_launch();
         if (auto again = start_exec(container, process); again.ok()) return;
     }
+    // Stuck in its set-up: it does not look at its gate.
+    if (error.code == Code::kDeadlineExceeded && process.pidfd.valid()) (void)process.signal(SIGKILL);
     process.starting = false;
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
@@ -201,7 +208,7 @@ void Runtime::on_process_failed(Container& container, Process& process, core::Er
     auto done = process.on_started.take();
     std::string where = context("start", container.id, process.exec_id());
     if (!process.is_init()) {
-        // As if it had run and failed at once: containerd deletes such an exec like any other.
+        process.start_failed = true;
         if (process.pid == 0 || process.held_exit) record_failed_exec(container, process);
     }
     if (done) done(std::move(error).within(where));
@@ -221,6 +228,7 @@ void Runtime::record_failed_exec(Container& container, Process& process) {
     process.pidfd.reset();
     save_or_log(container);
     process.wake_waiters();
+    if (container.on_execs_ended && !has_live_exec(container)) container.on_execs_ended.take()();
 }
 
 void Runtime::cancel_launch(const core::ContainerId& id, const core::ExecId& exec_id, core::Error why) {
@@ -233,7 +241,6 @@ void Runtime::cancel_launch(const core::ContainerId& id, const core::ExecId& exe
     }
     Process* process = container.find_process(exec_id.text());
     if (process == nullptr || !process->starting) return;
-    if (process->pidfd.valid()) (void)process->signal(SIGKILL);
     on_process_failed(container, *process, std::move(why));
 }
 
@@ -256,6 +263,10 @@ void Runtime::on_exit(const core::ProcessRecord& record) {
 }
 
 void Runtime::finish_exit(Container& container, Process& process, const core::ProcessRecord& record) {
+    if (process.start_failed) {
+        process.held_exit = record;
+        return record_failed_exec(container, process);
+    }
     // The OOM kill that ended it must be in the log before its exit.
     container.check_memory();
     ExitRecord exit;
@@ -281,6 +292,14 @@ void Runtime::finish_exit(Container& container, Process& process, const core::Pr
     keys_.erase(record.key);
     keeper_.acknowledge_exit(record.key);
     process.wake_waiters();
+    if (container.on_execs_ended && !has_live_exec(container)) container.on_execs_ended.take()();
+}
+
+bool Runtime::has_live_exec(const Container& container) {
+    for (const auto& [exec_id, process] : container.execs) {
+        if (process->key != 0 && process->pid != 0 && !process->exit) return true;
+    }
+    return false;
 }
 
 void Runtime::save_or_log(const Container& container) {

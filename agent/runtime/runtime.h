@@ -84,6 +84,16 @@ class Runtime {
     core::Status kill(const core::ContainerId& id, const core::ExecId& exec_id, int signal, bool all);
     void pause(const core::ContainerId& id, Done<core::Unit> done);
     void resume(const core::ContainerId& id, Done<core::Unit> done);
+    // New limits, as one transaction (update_job.h): `resources_json` is a linux.resources object; what it does
+    // not name stays. FAILED_PRECONDITION: the container has stopped, is being deleted, or another update of it
+    // is under way (one at a time: the caller knows best what the second one should be merged with).
+    void update(const core::ContainerId& id, std::string_view resources_json, Done<core::Unit> done);
+    // Takes back an update that is under way (its deadline passed).
+    void cancel_update(const core::ContainerId& id, core::Error why);
+    // The same for the sandbox, the cgroup that all containers are in.
+    void update_sandbox(std::string_view resources_json, Done<core::Unit> done);
+    void cancel_sandbox_update(core::Error why);
+
     core::Result<ProcessState> state(const core::ContainerId& id, const core::ExecId& exec_id);
     core::Result<std::vector<PidEntry>> pids(const core::ContainerId& id);
     core::Status resize(const core::ContainerId& id, const core::ExecId& exec_id, uint32_t rows,
@@ -109,6 +119,7 @@ class Runtime {
     const GuestProbe& guest() const { return guest_; }
     const core::AgentConfig& config() const { return config_; }
     loop::Loop& loop() { return loop_; }
+    sys::FdRef sandbox_cgroup() const { return sandbox_; }
     KeeperLink& keeper() { return keeper_; }
     SpawnerLink& spawner() { return spawner_; }
 
@@ -139,6 +150,8 @@ class Runtime {
     void finish_exit(Container& container, Process& process, const core::ProcessRecord& record);
     DeleteOutcome remove_exec(Container& container, Process& process);
     DeleteOutcome finish_remove(Container& container);
+    void forget(Container& container);
+    static bool has_live_exec(const Container& container);
     void release_process(Container& container, Process& process);
 
     core::Status kill_all(Container& container, int signal);
@@ -153,8 +166,12 @@ class Runtime {
     core::Status adopt_container(Welcome& welcome, const std::string& id);
     void adopt_process(Welcome& welcome, Container& container, Process& process);
     core::Status take_back_creation(const std::string& id, const pb::state::Container& state);
-    void replay_log_into_states();
+    class LogReplay;
+    void settle_freezer(Container& container);
     void kill_unclaimed(Welcome& welcome);
+    void undo_update(Container& container);
+    core::Status adopt_sandbox();
+    core::Status save_sandbox();
 
     loop::Loop& loop_;
     KeeperLink& keeper_;
@@ -165,6 +182,9 @@ class Runtime {
     StreamTable streams_;
     SeccompCache seccomp_;
     sys::UniqueFd sandbox_;                                        // the sandbox's cgroup
+    std::string sandbox_resources_;                                // what was asked of it, JSON
+    std::string sandbox_undo_;                                     // as Container::update_undo
+    std::shared_ptr<UpdateJob> sandbox_update_;
     std::string cgroup_mount_;                                     // where cgroup2 is mounted in the guest
     std::map<uint64_t, std::pair<Container*, std::string>> keys_;  // process key -> container, exec id
     std::map<std::string, std::shared_ptr<Container>> containers_;

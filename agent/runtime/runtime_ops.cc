@@ -15,6 +15,7 @@
 #include "agent/runtime/runtime.h"
 #include "agent/runtime/state_file.h"
 #include "agent/runtime/stdio.h"
+#include "agent/runtime/update_job.h"
 #include "agent/sys/cgroup.h"
 #include "agent/sys/log.h"
 
@@ -62,7 +63,10 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
     }
     sources.init_pid = container.init().pid;
     sources.init_pidfd = container.init().pidfd.get();
-    BERTH_CHECK(process.stdio != nullptr);
+    if (process.stdio == nullptr) {
+        return make_error(Code::kFailedPrecondition,
+                          "the descriptors that came for its stdio went with the agent's restart");
+    }
     for (int i = 0; i < 3; ++i) sources.stdio[i] = process.stdio->child_fd(i);
 
     if (process.key == 0) {
@@ -192,6 +196,13 @@ void Runtime::remove(const core::ContainerId& id, const core::ExecId& exec_id, D
         return done(make_error(Code::kFailedPrecondition, where + ": is not stopped"));
     }
     if (!process.is_init()) return done(remove_exec(container, process));
+    if (container.update_job != nullptr) {
+        // rmdir waits for whoever is inside a file of the cgroup: first the write has to end.
+        UpdateJob& update = *container.update_job;
+        update.cancel(make_error(Code::kFailedPrecondition, "the container is being deleted"));
+        return update.when_over(
+            [this, id, exec_id, done = std::move(done)]() mutable { remove(id, exec_id, std::move(done)); });
+    }
     for (const auto& [other_id, other] : container.execs) {
         if (other->starting || (other->status == TaskStatus::kRunning && shares_pid_namespace(container))) {
             // They are killed with the cgroup below; their exits are awaited there.
@@ -211,7 +222,11 @@ void Runtime::remove(const core::ContainerId& id, const core::ExecId& exec_id, D
                 }
                 return done(std::move(status).error().within(where));
             }
-            done(finish_remove(*shared));
+            // Every exit is told before the deletion: those of execs that went with the cgroup are on their
+            // way.
+            auto finish = [this, shared, done = std::move(done)]() mutable { done(finish_remove(*shared)); };
+            if (!has_live_exec(*shared)) return finish();
+            shared->on_execs_ended = std::move(finish);
         });
 }
 
@@ -244,25 +259,20 @@ void Runtime::release_process(Container& container, Process& process) {
 
 DeleteOutcome Runtime::finish_remove(Container& container) {
     DeleteOutcome outcome{container.init().pid, container.init().exit.value_or(ExitRecord{})};
-    if (container.memory != nullptr) container.memory->retire();
-    container.memory.reset();
-    for (auto& [exec_id, process] : container.execs) {
-        if (!process->exit && process->key != 0) {
-            // Killed with the cgroup. Its exit is still on its way to us and will be acknowledged as
-            // nobody's.
-            process->exit = ExitRecord{128u + SIGKILL, unix_time_ns(), false};
-            process->status = TaskStatus::kStopped;
-            process->wake_waiters();
-        }
-        release_process(container, *process);
-    }
     v1::Event deleted = container.event(core::ExecId());
     deleted.mutable_deleted();
     events_.emit(std::move(deleted), &container);
+    forget(container);
+    return outcome;
+}
+
+void Runtime::forget(Container& container) {
+    if (container.memory != nullptr) container.memory->retire();
+    container.memory.reset();
+    for (auto& [exec_id, process] : container.execs) release_process(container, *process);
     release_process(container, container.init());
     remove_state(config_.run_dir, container.id.text());
     containers_.erase(container.id.text());
-    return outcome;
 }
 
 core::Result<ProcessState> Runtime::state(const core::ContainerId& id, const core::ExecId& exec_id) {

@@ -198,8 +198,13 @@ void TaskService::pids(std::shared_ptr<Call> call) {
     auto entries = value_or_fail(*call, runtime_.pids(ids->id));
     if (!entries) return;
     pb::task::PidsResponse response;
-    for (const runtime::PidEntry& entry : *entries)
-        response.add_processes()->set_pid(static_cast<uint32_t>(entry.pid));
+    for (const runtime::PidEntry& entry : *entries) {
+        pb::task::ProcessInfo& process = *response.add_processes();
+        process.set_pid(static_cast<uint32_t>(entry.pid));
+        if (entry.exec_id.empty()) continue;
+        process.mutable_info()->set_type_url("berth.v1.ExecId");
+        process.mutable_info()->set_value(entry.exec_id);
+    }
     call->reply(response.SerializeAsString());
 }
 
