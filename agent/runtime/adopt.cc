@@ -68,6 +68,31 @@ std::unique_ptr<Process> process_of(Container& container, core::ExecId exec_id,
 
 }  // namespace
 
+// What the log says and the state files do not, of an agent that ended between the two; and the reverse.
+class Runtime::LogReplay {
+ public:
+    explicit LogReplay(Runtime& runtime) : runtime_(runtime) {}
+
+    // Facts that were logged, and whose state file our predecessor did not get to write.
+    void read();
+    // States that were written, and whose event it did not get to log. After read(), before anything newer.
+    void tell();
+    // Deletions that were told, and whose last traces it did not get to remove. Once the streams are adopted.
+    void finish_deletions();
+
+ private:
+    static std::string name_of(v1::Event::WhatCase what, const std::string& id, const std::string& exec_id) {
+        return core::format("%d %s/%s", static_cast<int>(what), id.c_str(), exec_id.c_str());
+    }
+    void take_exit(Container& container, Process& process, const v1::Event& event);
+    void tell_process(Container& container, const Process& process, bool has_all);
+
+    Runtime& runtime_;
+    std::set<std::string> told_;
+    std::set<std::pair<std::string, std::string>> deleted_;
+    int64_t oldest_ns_ = 0;  // time of the oldest event that is kept
+};
+
 core::Status Runtime::adopt(Welcome& welcome) {
     BERTH_TRY(make_state_directories(config_.run_dir));
     sandbox_.reset(open(config_.cgroup_root, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -76,6 +101,7 @@ core::Status Runtime::adopt(Welcome& welcome) {
     auto mount = core::find_cgroup2_mount(read_whole_file("/proc/self/mountinfo"));
     if (!mount) return core::make_error(core::Code::kFailedPrecondition, "no cgroup2 hierarchy is mounted");
     cgroup_mount_ = std::move(*mount);
+    BERTH_TRY(adopt_sandbox());
     BERTH_ASSIGN(std::vector<std::string> ids, list_states(config_.run_dir));
     for (const std::string& id : ids) {
         if (auto adopted = adopt_container(welcome, id); !adopted.ok()) {
@@ -145,6 +171,7 @@ core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     container->memory_local = counters_of(state.memory_local());
     container->memory_sequence = state.memory_sequence();
     container->exit_oom_kill_local = state.exit_oom_kill_local();
+    container->update_undo = state.update_undo();
     BERTH_ASSIGN(std::string json, read_state_file(config_.run_dir, id, "config.json"));
     BERTH_ASSIGN(core::ContainerSpec spec, core::parse_container_spec(json));
     BERTH_ASSIGN(container->seccomp_profile, seccomp_.profile(spec));
@@ -166,6 +193,7 @@ core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     auto opened = open_cgroup_dirs(*container, state.two_cgroup_levels());
     // Gone: our predecessor was deleting it. The deletion is asked for again.
     if (!opened.ok() && opened.error().code != core::Code::kNotFound) return opened;
+    if (opened.ok()) undo_update(*container);
     if (opened.ok() && guest_.has_memory_controller) {
         Container* raw = container.get();
         BERTH_ASSIGN(container->memory,
@@ -247,31 +275,6 @@ void Runtime::settle_freezer(Container& container) {
         save_or_log(container);
     }
 }
-
-// What the log says and the state files do not, of an agent that ended between the two; and the reverse.
-class Runtime::LogReplay {
- public:
-    explicit LogReplay(Runtime& runtime) : runtime_(runtime) {}
-
-    // Facts that were logged, and whose state file our predecessor did not get to write.
-    void read();
-    // States that were written, and whose event it did not get to log. After read(), before anything newer.
-    void tell();
-    // Deletions that were told, and whose last traces it did not get to remove. Once the streams are adopted.
-    void finish_deletions();
-
- private:
-    static std::string name_of(v1::Event::WhatCase what, const std::string& id, const std::string& exec_id) {
-        return core::format("%d %s/%s", static_cast<int>(what), id.c_str(), exec_id.c_str());
-    }
-    void take_exit(Container& container, Process& process, const v1::Event& event);
-    void tell_process(Container& container, const Process& process, bool has_all);
-
-    Runtime& runtime_;
-    std::set<std::string> told_;
-    std::set<std::pair<std::string, std::string>> deleted_;
-    int64_t oldest_ns_ = 0;  // time of the oldest event that is kept
-};
 
 void Runtime::LogReplay::read() {
     EventHub& events = runtime_.events_;
