@@ -267,6 +267,50 @@ void parse_stat_file(StatFile file, std::string_view text, CgroupStats& stats) {
     }
 }
 
+Pressure parse_pressure(std::string_view text) {
+    Pressure parsed;
+    pressure(text, parsed);
+    return parsed;
+}
+
+std::vector<NetInterfaceStats> parse_net_dev(std::string_view text) {
+    // Bytes, packets, errors and drops are the first four of eight columns for each direction.
+    constexpr uint64_t NetInterfaceStats::*kColumns[16] = {&NetInterfaceStats::rx_bytes,
+                                                           &NetInterfaceStats::rx_packets,
+                                                           &NetInterfaceStats::rx_errors,
+                                                           &NetInterfaceStats::rx_dropped,
+                                                           nullptr,
+                                                           nullptr,
+                                                           nullptr,
+                                                           nullptr,
+                                                           &NetInterfaceStats::tx_bytes,
+                                                           &NetInterfaceStats::tx_packets,
+                                                           &NetInterfaceStats::tx_errors,
+                                                           &NetInterfaceStats::tx_dropped,
+                                                           nullptr,
+                                                           nullptr,
+                                                           nullptr,
+                                                           nullptr};
+    std::vector<NetInterfaceStats> found;
+    while (!text.empty()) {
+        std::string_view line = next(text, '\n');
+        size_t colon = line.rfind(':');  // an interface's alias may have one, too
+        if (colon == std::string_view::npos) continue;
+        NetInterfaceStats interface;
+        interface.name = trim(line.substr(0, colon));
+        std::string_view rest = line.substr(colon + 1);
+        size_t column = 0;
+        while (!rest.empty() && column < std::size(kColumns)) {
+            std::string_view word = next(rest, ' ');
+            if (word.empty()) continue;
+            if (kColumns[column] != nullptr) number(word, interface.*kColumns[column]);
+            ++column;
+        }
+        if (column == std::size(kColumns) && interface.name != "lo") found.push_back(std::move(interface));
+    }
+    return found;
+}
+
 CgroupState parse_cgroup_events(std::string_view text) {
     CgroupState state;
     while (!text.empty()) {

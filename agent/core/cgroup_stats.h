@@ -180,6 +180,25 @@ struct CgroupState {
 };
 CgroupState parse_cgroup_events(std::string_view text);
 
+// One interface in /proc/PID/net/dev.
+struct NetInterfaceStats {
+    std::string name;
+    uint64_t rx_bytes = 0;
+    uint64_t rx_packets = 0;
+    uint64_t rx_errors = 0;
+    uint64_t rx_dropped = 0;
+    uint64_t tx_bytes = 0;
+    uint64_t tx_packets = 0;
+    uint64_t tx_errors = 0;
+    uint64_t tx_dropped = 0;
+    bool operator==(const NetInterfaceStats&) const = default;
+};
+// The interfaces but the loopback one, in the file's order.
+std::vector<NetInterfaceStats> parse_net_dev(std::string_view text);
+
+// A *.pressure file.
+Pressure parse_pressure(std::string_view text);
+
 // A file of one number: "max" is kStatNoLimit, anything unreadable 0.
 uint64_t parse_single_stat(std::string_view text);
 

@@ -53,6 +53,7 @@ inline constexpr size_t kEventLogBytes = 2u << 20;
 inline constexpr size_t kEventBytes = 4096;
 inline constexpr size_t kMemoryEventKeys = 32;  // unknown keys of memory.events that are carried along
 inline constexpr size_t kSubscriberQueueBytes = 1u << 20;
+inline constexpr size_t kPressureWatches = 256;
 inline constexpr size_t kEventFilters = 64;
 inline constexpr size_t kEventFilterBytes = 1024;
 

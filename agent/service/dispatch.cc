@@ -45,6 +45,9 @@ constexpr GuestMethod kGuestMethods[] = {
     {"Subscribe", &GuestService::subscribe, kReadOnlyMay},
     {"WatchMemoryEvents", &GuestService::watch_memory_events, kReadOnlyMay},
     {"OpenStream", &GuestService::open_stream, kNone},
+    {"SetSandboxResources", &GuestService::set_sandbox_resources, kNone},
+    {"StatsAll", &GuestService::stats_all, kReadOnlyMay},
+    {"WatchPressure", &GuestService::watch_pressure, kReadOnlyMay},
 };
 
 struct EventsMethod {

@@ -220,6 +220,7 @@ void GuestService::end_as_too_slow(Call& call) {
 }
 
 void GuestService::on_event(const v1::Event& event, const std::string& encoded, const runtime::Container*) {
+    if (event.has_deleted() && event.exec_id().empty()) end_pressure_of(event.container_id());
     if (subscribers_.empty()) return;
     std::string message = event_message(encoded);
     std::vector<std::shared_ptr<Call>> too_slow;

@@ -5,8 +5,11 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "agent/runtime/pressure.h"
 #include "agent/runtime/runtime.h"
+#include "agent/runtime/stats.h"
 #include "agent/service/call.h"
 
 namespace berth::service {
@@ -21,6 +24,9 @@ class GuestService final : public runtime::EventListener {
     void subscribe(std::shared_ptr<Call> call);
     void watch_memory_events(std::shared_ptr<Call> call);
     void open_stream(std::shared_ptr<Call> call);
+    void set_sandbox_resources(std::shared_ptr<Call> call);
+    void stats_all(std::shared_ptr<Call> call);
+    void watch_pressure(std::shared_ptr<Call> call);
 
     void on_event(const v1::Event& event, const std::string& encoded,
                   const runtime::Container* container) override;
@@ -43,8 +49,28 @@ class GuestService final : public runtime::EventListener {
     void end_as_too_slow(Call& call);
     std::string instance_id() const;
 
+    // A WatchPressure call.
+    struct PressureWatcher {
+        std::shared_ptr<Call> call;
+        std::string container;  // empty: the sandbox
+        std::shared_ptr<runtime::PressureWatch> watch;
+    };
+    void tell_pressure(Call* key, const core::Pressure& pressure);
+    void forget_pressure(Call* key);
+    void end_pressure_of(const std::string& container);
+    // A StatsAll call whose containers are being read.
+    struct Sweep {
+        std::shared_ptr<Call> call;
+        std::unique_ptr<runtime::StatsSweep> sweep;
+        bool sandbox;
+    };
+    void forget_sweep(Call* key);
+    void answer_sweep(Call* key, std::vector<runtime::StatsSweep::Entry> entries);
+
     runtime::Runtime& runtime_;
     std::list<Subscriber> subscribers_;
+    std::list<PressureWatcher> pressure_watchers_;
+    std::list<Sweep> sweeps_;
 };
 
 }  // namespace berth::service

@@ -1,5 +1,6 @@
 #include "agent/service/task_service.h"
 
+#include "agent/runtime/stats.h"
 #include "agent/service/decode.h"
 #include "proto/berth/guest.pb.h"
 #include "proto/containerd/task.pb.h"
@@ -12,6 +13,8 @@ using core::quoted;
 
 constexpr std::string_view kSpecType = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
 constexpr std::string_view kProcessType = "types.containerd.io/opencontainers/runtime-spec/1/Process";
+constexpr std::string_view kResourcesType =
+    "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
 constexpr std::string_view kCreateOptionsType = "berth.v1.CreateOptions";
 
 struct ProcessIds {
@@ -263,7 +266,22 @@ void TaskService::close_io(std::shared_ptr<Call> call) {
 }
 
 void TaskService::update(std::shared_ptr<Call> call) {
-    call->fail(core::make_error(core::Code::kUnimplemented, "Update: not supported"));
+    auto request = decode<pb::task::UpdateTaskRequest>(*call);
+    if (!request) return;
+    auto ids = ids_or_fail(*call, request->id(), "");
+    if (!ids) return;
+    const pb::Any& resources = request->resources();
+    if (resources.type_url() != kResourcesType) {
+        return call->fail(core::invalid(format("update %s: resources: type URL %s is not known, only %s",
+                                               quoted(request->id()).c_str(),
+                                               quoted(resources.type_url()).c_str(),
+                                               quoted(kResourcesType).c_str())));
+    }
+    call->on_end([this, id = ids->id](core::Code why) {
+        if (why != core::Code::kDeadlineExceeded) return;
+        runtime_.cancel_update(id, core::make_error(why, "the caller's deadline passed"));
+    });
+    runtime_.update(ids->id, resources.value(), [call](core::Status status) { answer_unit(*call, status); });
 }
 
 void TaskService::wait(std::shared_ptr<Call> call) {
@@ -284,7 +302,17 @@ void TaskService::wait(std::shared_ptr<Call> call) {
 }
 
 void TaskService::stats(std::shared_ptr<Call> call) {
-    call->fail(core::make_error(core::Code::kUnimplemented, "Stats: not supported"));
+    auto request = decode<pb::task::ContainerRequest>(*call);
+    if (!request) return;
+    auto ids = ids_or_fail(*call, request->id(), "");
+    if (!ids) return;
+    auto container = value_or_fail(*call, runtime_.find(ids->id));
+    if (!container) return;
+    pb::task::StatsResponse response;
+    response.mutable_stats()->set_type_url(runtime::kMetricsType);
+    response.mutable_stats()->set_value(
+        runtime::container_metrics(**container, runtime_.guest().cgroup.files));
+    call->reply(response.SerializeAsString());
 }
 
 void TaskService::connect(std::shared_ptr<Call> call) {
