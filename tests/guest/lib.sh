@@ -80,3 +80,33 @@ bundle() {
     for script in "$@"; do sed -i -e "$script" "$bundle_dir/config.json"; done
     echo "$bundle_dir"
 }
+
+# snapshot NAME: what nothing that failed or is over may change: the cgroup tree, the mounts of the guest and of PID 1, how
+# many descriptors keeper and agent hold, what lies in /run/berth. expect_unchanged NAME: it is as it was, after a moment for what is
+# on its way out.
+guest_state() {
+    find /sys/fs/cgroup -type d | sort
+    cat /proc/1/mountinfo /proc/self/mountinfo
+    for pid in $(sort -n /sys/fs/cgroup/berth.agent/cgroup.procs); do
+        echo "$(tr '\0' ' ' </proc/$pid/cmdline | cut -d ' ' -f 1): $(ls /proc/$pid/fd | wc -l) descriptors"
+    done
+    find /run/berth | sort
+    find / -xdev \( -path /run/test -o -path /run/vm -o -path "$rootfs" \) -prune -o -print | sort
+}
+snapshot() {
+    berthctl info >/dev/null
+    guest_state >$work/state.$1
+}
+is_unchanged() {
+    guest_state >$work/state.now
+    cmp -s $work/state.$1 $work/state.now
+}
+expect_unchanged() {
+    tries=10
+    until is_unchanged $1; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || break
+        sleep 0.5
+    done
+    [ $tries -gt 0 ] || fail "$(diff $work/state.$1 $work/state.now | grep '^[+-][^+-]' | head -n 5 | tr '\n' ' ')"
+}
