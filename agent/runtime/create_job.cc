@@ -243,8 +243,8 @@ core::Status CreateJob::make_cgroups(Plans& plans) {
         if (layout.two_levels)
             BERTH_TRY(sys::write_cgroup_file(container_.cgroup.inner, write.file.c_str(), write.value));
     }
-    BERTH_ASSIGN(sys::UniqueFd program, sys::load_device_program(plans.device_filter));
-    return sys::set_device_program(container_.cgroup.outer, program);
+    BERTH_ASSIGN(device_program_, sys::load_device_program(plans.device_filter));
+    return core::ok();
 }
 
 core::Status CreateJob::adopt_empty_cgroup(const std::string& path) {
@@ -292,6 +292,11 @@ core::Status CreateJob::launch(Plans& plans) {
 
 void CreateJob::on_ready() {
     if (failing_) return;
+    // Not before: the program would refuse the set-up the block devices that the root is mounted from.
+    // Nothing but the plan has run in the cgroup so far.
+    if (auto set = sys::set_device_program(container_.cgroup.outer, device_program_); !set.ok()) {
+        return fail(std::move(set).error());
+    }
     Process& init = container_.init();
     // The gate is in the keeper's store before anybody is told of the container: it must outlive us.
     runtime_.keeper().store(container_.gate_name(core::ExecId()), init.launch->gate());

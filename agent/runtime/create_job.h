@@ -57,6 +57,7 @@ class CreateJob {
     Done<uint32_t> done_;
     bool changed_ = false;  // there is something to take back
     bool failing_ = false;
+    sys::UniqueFd device_program_;  // loaded before the clone, attached when the set-up is done
     core::Error error_;
     sys::UniqueFd config_fd_;
     std::string config_;
