@@ -165,13 +165,14 @@ void emit_stdio(LaunchPlanBuilder& builder, const ProcessPlanInput& input) {
 void emit_process(LaunchPlanBuilder& builder, const ProcessPlanInput& input) {
     const ProcessSpec& process = *input.process;
     emit_attributes_of_process(builder, input);
-    builder.step(PlanOp::kUmask, "process.user.umask").a = process.user.umask.value_or(kDefaultUmask);
     builder.step(PlanOp::kHome, "HOME").a = process.user.uid;
     // As root: it may have to be made, and it may be a folder that only root may enter (runc).
     PlanString cwd = builder.string(process.cwd);
     PlanStep& chdir = builder.step(PlanOp::kCwd, "process.cwd");
     chdir.s1 = cwd;
     chdir.b = input.make_cwd ? 1 : 0;
+    // After it: the umask is for what the process makes.
+    builder.step(PlanOp::kUmask, "process.user.umask").a = process.user.umask.value_or(kDefaultUmask);
     if (input.no_new_privileges) builder.step(PlanOp::kNoNewPrivs, "process.noNewPrivileges");
     if (!input.no_new_privileges) emit_filters(builder, input);
     emit_identity(builder, input);
