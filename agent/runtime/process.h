@@ -74,6 +74,7 @@ class Process final : public LaunchObserver {
     // The keeper reported the exit while the launch was still being told apart: handled when that is over.
     std::optional<core::ProcessRecord> held_exit;
     Done<uint32_t> on_started;  // Start of an exec or init under way; value: pid
+    std::optional<core::Error> start_error;  // of an init: on_started gets it once the process is gone
     bool starting = false;
     bool start_failed =
         false;  // an exec that never became its program: deleted like any other, but it has no exit event

@@ -211,6 +211,12 @@ void Runtime::on_process_failed(Container& container, Process& process, core::Er
         process.start_failed = true;
         if (process.pid == 0 || process.held_exit) record_failed_exec(container, process);
     }
+    if (done && process.is_init() && process.pid != 0 && !process.held_exit && !process.exit) {
+        // Whoever is told so deletes it at once: it has to be over by then.
+        process.start_error = std::move(error).within(where);
+        process.on_started = std::move(done);
+        return;
+    }
     if (done) done(std::move(error).within(where));
     if (process.is_init() && process.held_exit) {
         core::ProcessRecord record = *process.held_exit;
@@ -292,6 +298,11 @@ void Runtime::finish_exit(Container& container, Process& process, const core::Pr
     keys_.erase(record.key);
     keeper_.acknowledge_exit(record.key);
     process.wake_waiters();
+    if (process.start_error && process.on_started) {
+        core::Error error = std::move(*process.start_error);
+        process.start_error.reset();
+        process.on_started.take()(std::move(error));
+    }
     if (container.on_execs_ended && !has_live_exec(container)) container.on_execs_ended.take()();
 }
 
