@@ -77,6 +77,23 @@ function(berth_proto directory)
     endif()
 endfunction()
 
+# berth_lean_link(TARGET): replaces the functions of libraries that agent/lean_link.cc names and defines. It saves a
+# quarter of a static agent; a dynamic one shares those libraries.
+function(berth_lean_link target)
+    if(NOT BERTH_STATIC)
+        return()
+    endif()
+    set(source ${PROJECT_SOURCE_DIR}/agent/lean_link.cc)
+    target_sources(${target} PRIVATE ${source})
+    file(STRINGS ${source} lines REGEX "__wrap_[A-Za-z0-9_]+\\(")
+    foreach(line ${lines})
+        if(line MATCHES "__wrap_([A-Za-z0-9_]+)\\(")
+            target_link_options(${target} PRIVATE -Wl,--wrap=${CMAKE_MATCH_1})
+        endif()
+    endforeach()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+endfunction()
+
 # berth_program(NAME SOURCES file... | SOURCES_DIR dir DEPENDS layer...)
 function(berth_program name)
     cmake_parse_arguments(ARG "" "SOURCES_DIR" "SOURCES;DEPENDS" ${ARGN})
@@ -123,6 +140,21 @@ function(berth_unit_test layer)
     add_test(NAME unit_${layer} COMMAND unit_${layer})
 endfunction()
 
+# berth_program_unit_test(NAME DEPENDS layer...): tests/unit/NAME/*.cc with agent/NAME/*.cc, but for its main.cc, as the
+# program unit_NAME.
+function(berth_program_unit_test name)
+    cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/agent/${name}/*.cc)
+    list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+    add_library(berth_${name} STATIC EXCLUDE_FROM_ALL ${sources})
+    target_compile_options(berth_${name} PRIVATE ${BERTH_WARNINGS})
+    target_link_libraries(berth_${name} PUBLIC berth_flags)
+    foreach(dependency ${ARG_DEPENDS})
+        target_link_libraries(berth_${name} PUBLIC berth_${dependency})
+    endforeach()
+    berth_unit_test(${name})
+endfunction()
+
 # berth_fuzz_targets(): each tests/fuzz/NAME_fuzz.cc as fuzz_NAME (clang, libFuzzer).
 function(berth_fuzz_targets)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.cc)
@@ -150,8 +182,8 @@ function(berth_fuzz_replays)
     endforeach()
 endfunction()
 
-# berth_guest_programs(): each tests/guest/programs/NAME.c as the static program guest/NAME, for test cases to run in
-# guests and containers.
+# berth_guest_programs(): each tests/guest/programs/NAME.c and NAME.cc as the static program guest/NAME, for test cases to
+# run in guests and containers.
 function(berth_guest_programs)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/guest/programs/*.c)
     add_custom_target(guest_programs)
@@ -164,6 +196,21 @@ function(berth_guest_programs)
         target_compile_options(guest_${name} PRIVATE -Os -Wall -Wextra -Wshadow -Wconversion -Werror)
         target_link_options(guest_${name} PRIVATE -static -s)
         target_link_libraries(guest_${name} PRIVATE Threads::Threads)
+        add_dependencies(guest_programs guest_${name})
+    endforeach()
+    # Those that talk to the agent are on agent/client. A sanitizer's runtime cannot be linked statically.
+    if(CMAKE_CXX_FLAGS MATCHES "sanitize")
+        return()
+    endif()
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/guest/programs/*.cc)
+    foreach(source ${sources})
+        get_filename_component(name ${source} NAME_WE)
+        add_executable(guest_${name} ${source} ${PROJECT_SOURCE_DIR}/agent/link_stubs.cc)
+        set_target_properties(guest_${name} PROPERTIES
+            OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/guest)
+        target_compile_options(guest_${name} PRIVATE ${BERTH_WARNINGS})
+        target_link_options(guest_${name} PRIVATE -static -s)
+        target_link_libraries(guest_${name} PRIVATE berth_client berth_flags)
         add_dependencies(guest_programs guest_${name})
     endforeach()
 endfunction()
