@@ -132,7 +132,8 @@ core::Status set_numbers(const Arguments& arguments, Document& resources) {
         {"memory", "memory", "limit"},     {"memory-reservation", "memory", "reservation"},
         {"memory-swap", "memory", "swap"}, {"cpu-period", "cpu", "period"},
         {"cpu-quota", "cpu", "quota"},     {"cpu-share", "cpu", "shares"},
-        {"pids-limit", "pids", "limit"},
+        {"pids-limit", "pids", "limit"},   {"cpu-burst", "cpu", "burst"},
+        {"cpu-idle", "cpu", "idle"},       {"blkio-weight", "blockIO", "weight"},
     };
     for (const Entry& entry : kEntries) {
         if (!arguments.has(entry.flag)) continue;

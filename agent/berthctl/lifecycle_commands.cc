@@ -2,6 +2,7 @@
 #include "agent/berthctl/command.h"
 #include "agent/berthctl/config.h"
 #include "agent/core/text.h"
+#include "proto/berth/guest.pb.h"
 #include "proto/containerd/task.pb.h"
 
 namespace berth::ctl {
@@ -122,9 +123,17 @@ core::Result<int> resume(Context& context) {
 }
 
 core::Result<int> update(Context& context) {
+    BERTH_ASSIGN(std::string resources, build_resources(context.arguments));
+    bool sandbox = context.arguments.has("sandbox");
+    if (sandbox != context.arguments.words().empty()) return core::invalid("update: an ID or --sandbox");
+    if (sandbox) {
+        v1::SetSandboxResourcesRequest request;
+        request.set_resources(std::move(resources));
+        BERTH_TRY(context.session.call<pb::Empty>(client::kGuestService, "SetSandboxResources", request));
+        return 0;
+    }
     pb::task::UpdateTaskRequest request;
     request.set_id(context.word(0));
-    BERTH_ASSIGN(std::string resources, build_resources(context.arguments));
     request.mutable_resources()->set_type_url(std::string(client::kResourcesType));
     request.mutable_resources()->set_value(std::move(resources));
     BERTH_TRY(task_call<pb::Empty>(context, "Update", request));
@@ -178,11 +187,15 @@ constexpr Flag kUpdateFlags[] = {
     {"memory-swap", 0, Kind::kValue, "BYTES  memory and swap together"},
     {"cpu-period", 0, Kind::kValue, "MICROSECONDS"},
     {"cpu-quota", 0, Kind::kValue, "MICROSECONDS"},
+    {"cpu-burst", 0, Kind::kValue, "MICROSECONDS"},
     {"cpu-share", 0, Kind::kValue, "SHARES"},
+    {"cpu-idle", 0, Kind::kValue, "0|1"},
     {"cpuset-cpus", 0, Kind::kValue, "LIST"},
     {"cpuset-mems", 0, Kind::kValue, "LIST"},
     {"pids-limit", 0, Kind::kValue, "COUNT"},
+    {"blkio-weight", 0, Kind::kValue, "WEIGHT  10 to 1000"},
     {"unified", 0, Kind::kValue, "KEY=VALUE  (repeatable)"},
+    {"sandbox", 0, Kind::kSwitch, "of the cgroup that all containers are in, instead of one"},
 };
 constexpr Flag kShutdownFlags[] = {{"now", 0, Kind::kSwitch, "also when containers are left"}};
 
@@ -196,7 +209,7 @@ constexpr Command kCommands[] = {
     {"delete", "[FLAGS] ID", "remove a container that has ended", kDeleteFlags, 1, 1, kMixed, 1, remove},
     {"pause", "ID", "freeze a container", {}, 1, 1, kMixed, 1, pause},
     {"resume", "ID", "thaw a container", {}, 1, 1, kMixed, 1, resume},
-    {"update", "[FLAGS] ID", "change a container's limits, all or nothing", kUpdateFlags, 1, 1, kMixed, 1,
+    {"update", "[FLAGS] ID", "change a container's limits, all or nothing", kUpdateFlags, 0, 1, kMixed, 1,
      update},
     {"wait", "[FLAGS] ID", "print the exit status once the process has ended", kExecIdFlags, 1, 1, kMixed, 1,
      wait},

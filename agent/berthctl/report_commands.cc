@@ -167,6 +167,14 @@ core::Result<int> state(Context& context) {
     request.set_exec_id(std::string(context.arguments.value("exec-id")));
     BERTH_ASSIGN(pb::task::StateResponse state,
                  task_call<pb::task::StateResponse>(context, "State", request));
+    // State says neither when the container was created nor its annotations, which OCI's state has.
+    v1::ListResponse listed;
+    if (state.exec_id().empty()) {
+        v1::ListRequest list_request;
+        list_request.add_ids(state.id());
+        BERTH_ASSIGN(listed,
+                     context.session.call<v1::ListResponse>(client::kGuestService, "List", list_request));
+    }
     // runc's keys where it has them; its output is JSON always.
     JsonText out(context.json ? JsonText::Style::kCompact : JsonText::Style::kIndented);
     out.begin_object();
@@ -181,6 +189,13 @@ core::Result<int> state(Context& context) {
     if (state.status() == pb::task::STOPPED) {
         out.number("exitStatus", state.exit_status());
         out.text("exitedAt", rfc3339(state.exited_at().seconds(), state.exited_at().nanos()));
+    }
+    for (const v1::ContainerSummary& container : listed.containers()) {
+        out.text("created", rfc3339(container.created_at_unix_ns()));
+        if (container.annotations().empty()) continue;
+        out.begin_object("annotations");
+        for (const pb::KeyValue& pair : container.annotations()) out.text(pair.key(), pair.value());
+        out.end_object();
     }
     out.end_object();
     print(out.str() + "\n");
@@ -221,11 +236,38 @@ void numbers(JsonText& out, std::string_view key, std::initializer_list<Number> 
     out.end_object();
 }
 
-void stats_json(JsonText& out, const pb::metrics::Metrics& metrics) {
+template <typename Message>
+void pressure_json(JsonText& out, std::string_view name, const Message& message) {
+    if (!message.has_psi()) return;
+    out.begin_object(name);
+    auto line = [&out](const char* key, const pb::metrics::PSIData& data) {
+        out.begin_object(key);
+        out.decimal("avg10", data.avg10());
+        out.decimal("avg60", data.avg60());
+        out.decimal("avg300", data.avg300());
+        out.number("total", data.total());
+        out.end_object();
+    };
+    line("some", message.psi().some());
+    line("full", message.psi().full());
+    out.end_object();
+}
+
+template <typename Entries>
+void rdma_json(JsonText& out, std::string_view name, const Entries& entries) {
+    out.begin_object(name);
+    for (const auto& entry : entries) {
+        numbers(out, entry.device(),
+                {{"hca_handles", entry.hca_handles()}, {"hca_objects", entry.hca_objects()}});
+    }
+    out.end_object();
+}
+
+void stats_json(JsonText& out, std::string_view name, const pb::metrics::Metrics& metrics) {
     const auto& cpu = metrics.cpu();
     const auto& memory = metrics.memory();
     const auto& events = metrics.memory_events();
-    out.begin_object();
+    out.begin_object(name);
     numbers(out, "pids", {{"current", metrics.pids().current()}, {"limit", metrics.pids().limit()}});
     numbers(out, "cpu",
             {{"usage_usec", cpu.usage_usec()},
@@ -233,7 +275,10 @@ void stats_json(JsonText& out, const pb::metrics::Metrics& metrics) {
              {"system_usec", cpu.system_usec()},
              {"nr_periods", cpu.nr_periods()},
              {"nr_throttled", cpu.nr_throttled()},
-             {"throttled_usec", cpu.throttled_usec()}});
+             {"throttled_usec", cpu.throttled_usec()},
+             {"nr_bursts", cpu.nr_bursts()},
+             {"burst_usec", cpu.burst_usec()}});
+    pressure_json(out, "cpu_pressure", cpu);
     numbers(out, "memory",
             {{"usage", memory.usage()},
              {"usage_limit", memory.usage_limit()},
@@ -245,7 +290,34 @@ void stats_json(JsonText& out, const pb::metrics::Metrics& metrics) {
              {"file", memory.file()},
              {"slab", memory.slab()},
              {"pgfault", memory.pgfault()},
-             {"pgmajfault", memory.pgmajfault()}});
+             {"pgmajfault", memory.pgmajfault()},
+             {"kernel_stack", memory.kernel_stack()},
+             {"sock", memory.sock()},
+             {"shmem", memory.shmem()},
+             {"file_mapped", memory.file_mapped()},
+             {"file_dirty", memory.file_dirty()},
+             {"file_writeback", memory.file_writeback()},
+             {"anon_thp", memory.anon_thp()},
+             {"inactive_anon", memory.inactive_anon()},
+             {"active_anon", memory.active_anon()},
+             {"inactive_file", memory.inactive_file()},
+             {"active_file", memory.active_file()},
+             {"unevictable", memory.unevictable()},
+             {"slab_reclaimable", memory.slab_reclaimable()},
+             {"slab_unreclaimable", memory.slab_unreclaimable()},
+             {"workingset_refault", memory.workingset_refault()},
+             {"workingset_activate", memory.workingset_activate()},
+             {"workingset_nodereclaim", memory.workingset_nodereclaim()},
+             {"pgrefill", memory.pgrefill()},
+             {"pgscan", memory.pgscan()},
+             {"pgsteal", memory.pgsteal()},
+             {"pgactivate", memory.pgactivate()},
+             {"pgdeactivate", memory.pgdeactivate()},
+             {"pglazyfree", memory.pglazyfree()},
+             {"pglazyfreed", memory.pglazyfreed()},
+             {"thp_fault_alloc", memory.thp_fault_alloc()},
+             {"thp_collapse_alloc", memory.thp_collapse_alloc()}});
+    pressure_json(out, "memory_pressure", memory);
     numbers(out, "memory_events",
             {{"low", events.low()},
              {"high", events.high()},
@@ -264,25 +336,73 @@ void stats_json(JsonText& out, const pb::metrics::Metrics& metrics) {
                  {"wios", entry.wios()}});
     }
     out.end_array();
+    pressure_json(out, "io_pressure", metrics.io());
+    out.begin_object("hugetlb");
+    for (const auto& entry : metrics.hugetlb()) {
+        numbers(out, entry.pagesize(),
+                {{"current", entry.current()}, {"max", entry.max()}, {"failcnt", entry.failcnt()}});
+    }
+    out.end_object();
+    rdma_json(out, "rdma_current", metrics.rdma().current());
+    rdma_json(out, "rdma_limit", metrics.rdma().limit());
+    out.begin_object("network");
+    for (const auto& entry : metrics.network()) {
+        numbers(out, entry.name(),
+                {{"rx_bytes", entry.rx_bytes()},
+                 {"rx_packets", entry.rx_packets()},
+                 {"rx_errors", entry.rx_errors()},
+                 {"rx_dropped", entry.rx_dropped()},
+                 {"tx_bytes", entry.tx_bytes()},
+                 {"tx_packets", entry.tx_packets()},
+                 {"tx_errors", entry.tx_errors()},
+                 {"tx_dropped", entry.tx_dropped()}});
+    }
+    out.end_object();
     out.end_object();
 }
 
+core::Status add_stats(JsonText& out, std::string_view key, const pb::Any& stats) {
+    pb::metrics::Metrics metrics;
+    if (!metrics.ParseFromString(stats.value()))
+        return core::make_error(core::Code::kInternal, "Stats: undecodable answer");
+    stats_json(out, key, metrics);
+    return core::ok();
+}
+
+// Of several containers, or the sandbox: one object with a member for each.
+core::Result<int> stats_of_many(Context& context) {
+    v1::StatsAllRequest request;
+    for (std::string_view id : context.arguments.words()) request.add_ids(std::string(id));
+    request.set_sandbox(context.arguments.has("sandbox"));
+    BERTH_ASSIGN(v1::StatsAllResponse response,
+                 context.session.call<v1::StatsAllResponse>(client::kGuestService, "StatsAll", request));
+    JsonText out(context.json ? JsonText::Style::kCompact : JsonText::Style::kIndented);
+    out.begin_object();
+    if (request.sandbox()) BERTH_TRY(add_stats(out, "sandbox", response.sandbox()));
+    out.begin_object("containers");
+    for (const v1::ContainerStats& container : response.containers())
+        BERTH_TRY(add_stats(out, container.id(), container.stats()));
+    out.end_object();
+    out.end_object();
+    print(out.str() + "\n");
+    return 0;
+}
+
 core::Result<int> stats(Context& context) {
+    if (context.arguments.words().size() != 1 || context.arguments.has("sandbox"))
+        return stats_of_many(context);
     pb::task::ContainerRequest request;
     request.set_id(context.word(0));
     BERTH_ASSIGN(pb::task::StatsResponse response,
                  task_call<pb::task::StatsResponse>(context, "Stats", request));
-    pb::metrics::Metrics metrics;
-    if (!metrics.ParseFromString(response.stats().value())) {
-        return core::make_error(core::Code::kInternal, "Stats: undecodable answer");
-    }
     JsonText out(context.json ? JsonText::Style::kCompact : JsonText::Style::kIndented);
-    stats_json(out, metrics);
+    BERTH_TRY(add_stats(out, {}, response.stats()));
     print(out.str() + "\n");
     return 0;
 }
 
 constexpr Flag kListFlags[] = {{"quiet", 'q', Kind::kSwitch, "only the ids"}};
+constexpr Flag kStatsFlags[] = {{"sandbox", 0, Kind::kSwitch, "the cgroup that all containers are in, too"}};
 constexpr Flag kStateFlags[] = {{"exec-id", 0, Kind::kValue, "ID  an exec instead of the init"}};
 constexpr Arguments::Order kMixed = Arguments::Order::kMixed;
 
@@ -292,7 +412,8 @@ constexpr Command kCommands[] = {
     {"state", "[FLAGS] ID", "the state of a process as JSON", kStateFlags, 1, 1, kMixed, 1, state},
     {"ps", "ID", "the processes of a container", {}, 1, 1, kMixed, 1, pids},
     {"pids", "ID", "the same as ps", {}, 1, 1, kMixed, 1, pids},
-    {"stats", "ID", "what a container uses, as JSON", {}, 1, 1, kMixed, 1, stats},
+    {"stats", "[FLAGS] [ID...]", "what a container uses, as JSON; of many: all, or those", kStatsFlags, 0,
+     SIZE_MAX, kMixed, 1, stats},
 };
 
 }  // namespace
