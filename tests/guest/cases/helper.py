@@ -1,0 +1,150 @@
+# berth --helper: the keeper under another init, in a guest whose PID 1 is a busybox script (data/other-init).
+# limit: 240
+import time
+
+from harness import Failure
+from host import expect
+
+# Every cgroup that is not the helper's own, with its limits, switches and processes; and everything that is mounted.
+OTHERS = r"""
+find /sys/fs/cgroup -type d ! -path '/sys/fs/cgroup/berth*' | sort | while read -r folder; do
+    echo "$folder" $(cat $folder/cgroup.subtree_control $folder/memory.max $folder/pids.max $folder/cgroup.type 2>/dev/null)
+done
+cat /sys/fs/cgroup/system.slice/cgroup.procs
+cut -d' ' -f5- /proc/self/mountinfo
+cat /proc/sys/kernel/core_pattern /proc/sys/fs/protected_fifos /proc/sys/kernel/dmesg_restrict
+"""
+START = r"""
+. /tests/lib.sh
+start() {
+    setsid /init --helper "$@" >/run/helper.log 2>&1 &
+    helper=$!
+    echo $helper >/run/helper.pid
+    echo $helper >/sys/fs/cgroup/init.scope/cgroup.procs
+    wait_for 40 test -S /run/berth/berth.sock || fail "no local socket: $(tail -n 3 /run/helper.log)"
+}
+"""
+
+
+def own_under_another_init(boot):
+    with boot("--append", "rdinit=/tests/data/other-init") as guest:
+        guest.wait_ready()
+        expect(guest.check("cat /proc/1/comm").strip() in ("other-init", "sh", "busybox"), "the keeper is PID 1 after all")
+        expect(guest.sh("berthctl info").status != 0, "an agent serves already")
+        before = guest.check(OTHERS)
+        # The shells of the cases are killed with their sessions: the helper gets one of its own.
+        guest.check(START + "start")
+        _serves(guest)
+        after = guest.check(OTHERS)
+        expect(after == before, f"it changed what is not its own:\n{_difference(before, after)}")
+        _a_second_one_is_refused(guest)
+        _crashes(guest)
+        _sigterm(guest, before)
+        _killed_helper_leaves_nothing_for_long(guest)
+        _flags(guest)
+
+
+def _difference(before, after):
+    old, new = before.splitlines(), after.splitlines()
+    return "; ".join([f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old])
+
+
+def _serves(guest):
+    out = guest.check(". /tests/lib.sh; b=$(bundle one '[\"sh\",\"-c\",\"read -r l; echo $l from $(hostname); exit 6\"]'); "
+                      "status=0; echo hello | berthctl run --bundle $b one || status=$?; echo status $status")
+    expect(out.startswith("hello from ") and out.endswith("status 6\n"), f"berthctl run: {out!r}")
+    guest.check(". /tests/lib.sh; b=$(bundle two '[\"sleep\",\"100000\"]'); berthctl run --detach --bundle $b two >/dev/null")
+    expect(guest.check("berthctl exec two -- cat /proc/1/comm").strip() == "sleep", "berthctl exec")
+    pids = guest.check("cat /sys/fs/cgroup/berth/two/cgroup.procs").split()
+    expect(len(pids) == 1, f"the container's cgroup has {pids}")
+    parent = guest.check(f"awk '/^PPid/ {{print $2}}' /proc/{pids[0]}/status").strip()
+    expect(parent == guest.check("cat /run/helper.pid").strip(), "its parent is not the helper")
+    done = guest.sh("BERTH_ADDRESS=vsock://1:1023 BERTH_SECRET_FILE=/tests/secret timeout 10 berthctl info")
+    expect(done.status != 0, "vsock is served without a secret")
+
+
+def _a_second_one_is_refused(guest):
+    for flags in ("", "--run-dir=/run/berth2"):
+        done = guest.sh(f"timeout 20 /init --helper {flags}")
+        expect(done.status == 1, f"--helper {flags} beside another: status {done.status}: {done.err!r}")
+        expect("another" in done.err, f"--helper {flags}: {done.err!r}")
+    expect(guest.check("berthctl state two").lower().count("running") == 1, "the first one's container")
+
+
+def _crashes(guest):
+    guest.check("""
+    . /tests/lib.sh
+    agent() { for pid in $(cat /sys/fs/cgroup/berth.agent/cgroup.procs); do case $(cat /proc/$pid/cmdline) in berth-agent*) echo $pid ;; esac; done; }
+    other() { pid=$(agent); [ -n "$pid" ] && [ "$pid" != "$old" ] && berthctl info >/dev/null 2>&1; }
+    for how in "kill -KILL" "hup"; do
+        old=$(agent)
+        if [ "$how" = hup ]; then kill -HUP $(cat /run/helper.pid); else $how $old; fi
+        wait_for 30 other || fail "no new agent after $how"
+    done
+    berthctl exec two -- true || fail "exec after it"
+    """)
+
+
+def _sigterm(guest, before):
+    """An orderly end: containers, cgroups and sockets are gone, the rest is as it was."""
+    guest.check("""
+    . /tests/lib.sh
+    kill -TERM $(cat /run/helper.pid)
+    gone() { [ ! -d /proc/$(cat /run/helper.pid) ] || grep -q '^State:.Z' /proc/$(cat /run/helper.pid)/status; }
+    wait_for 30 gone || fail "it does not end: $(tail -n 3 /run/helper.log)"
+    ! ls -d /sys/fs/cgroup/berth* 2>/dev/null || fail "cgroups are left"
+    [ ! -e /run/berth/berth.sock ] || fail "the socket is left"
+    ! pgrep -f berth-agent >/dev/null && ! pgrep -f berth-spawner >/dev/null || fail "agent or spawner are left"
+    grep -q helper.exit /run/helper.log || fail "$(tail -n 3 /run/helper.log)"
+    """)
+    after = guest.check(OTHERS)
+    expect(after == before, f"its end changed what is not its own:\n{_difference(before, after)}")
+
+
+def _killed_helper_leaves_nothing_for_long(guest):
+    """SIGKILL: agent and spawner end with it; its containers are taken away by the next one."""
+    guest.check(START + """
+    start
+    b=$(bundle three '["sleep","100000"]')
+    berthctl run --detach --bundle $b three >/dev/null || fail run
+    kill -KILL $helper
+    gone() { ! pgrep -f berth-agent >/dev/null && ! pgrep -f berth-spawner >/dev/null; }
+    wait_for 20 gone || fail "agent or spawner outlive it"
+    rm -f /run/berth/berth.sock
+    start
+    wait_for 10 berthctl info >/dev/null || fail "the next one does not serve"
+    [ ! -d /sys/fs/cgroup/berth/three ] || fail "the killed one's container is still there"
+    [ -z "$(berthctl list | grep three)" ] || fail "it is still listed"
+    """)
+    # Shutdown ends the helper, and only it.
+    guest.check("""
+    . /tests/lib.sh
+    kill -INT $(cat /run/helper.pid)
+    gone() { ! ls -d /sys/fs/cgroup/berth* 2>/dev/null; }
+    wait_for 30 gone || fail "cgroups are left after SIGINT"
+    """)
+
+
+def _flags(guest):
+    for flags, status, words in (("--nonsense", 2, "nonsense"), ("--port=0", 2, "port"), ("--secret-file=/nonexistent", 1, "/nonexistent"),
+                                 ("--cgroup-parent=/nonexistent", 1, "/nonexistent")):
+        done = guest.sh(f"timeout 20 /init --helper {flags}")
+        expect(done.status == status and words in done.err, f"--helper {flags}: status {done.status}, {done.err!r}")
+        expect(len(done.err.strip().splitlines()) == 1, f"--helper {flags}: not one line: {done.err!r}")
+    expect(guest.sh("ls -d /sys/fs/cgroup/berth*").status != 0, "a refused one left cgroups")
+    # In a part of the tree that was handed to it, with the handshake on a unix socket.
+    guest.check(START + """
+    mkdir -p /sys/fs/cgroup/delegated
+    start --cgroup-parent=/delegated --secret-file=/tests/secret --listen=unix:///run/berth/listen.sock
+    wait_for 20 test -S /run/berth/listen.sock || fail "no unix socket: $(tail -n 3 /run/helper.log)"
+    BERTH_ADDRESS=unix:///run/berth/listen.sock BERTH_SECRET_FILE=/tests/secret berthctl info >/dev/null || fail "the handshake on it"
+    head -c 32 /dev/urandom >/run/wrong
+    ! BERTH_ADDRESS=unix:///run/berth/listen.sock BERTH_SECRET_FILE=/run/wrong berthctl info 2>/dev/null || fail "a wrong secret"
+    b=$(bundle four '["true"]')
+    berthctl run --bundle $b four || fail "run below --cgroup-parent"
+    [ -d /sys/fs/cgroup/delegated/berth ] && [ ! -d /sys/fs/cgroup/berth ] || fail "not below --cgroup-parent"
+    kill -TERM $helper
+    gone() { [ -z "$(find /sys/fs/cgroup/delegated -mindepth 1 -type d)" ]; }
+    wait_for 30 gone || fail "cgroups are left below --cgroup-parent"
+    rmdir /sys/fs/cgroup/delegated
+    """)
