@@ -8,6 +8,7 @@
 
 #include "agent/berthctl/arguments.h"
 #include "agent/berthctl/json_text.h"
+#include "agent/berthctl/values.h"
 #include "agent/client/session.h"
 #include "agent/core/result.h"
 
@@ -45,17 +46,11 @@ std::span<const Command> event_commands();
 
 // Writes to standard output whole; what cannot be written ends the program with status 1.
 void print(std::string_view text);
-// "NNN.nnn" seconds of a count of nanoseconds, and an RFC 3339 time of nanoseconds since 1970 (UTC).
-std::string rfc3339(int64_t unix_ns);
-std::string rfc3339(int64_t seconds, int32_t nanos);
 
 // A call of the Task service: `Response` from `request`.
 template <typename Response, typename Request>
 core::Result<Response> task_call(Context& context, std::string_view method, const Request& request) {
     return context.session.call<Response>(client::kTaskService, method, request);
 }
-
-// A signal by number or name ("9", "KILL", "SIGKILL").
-core::Result<uint32_t> parse_signal(std::string_view text);
 
 }  // namespace berth::ctl

@@ -1,5 +1,6 @@
 // events: the agent's numbered events as they come, one line each.
 #include <cinttypes>
+#include <ctime>
 
 #include "agent/berthctl/command.h"
 #include "agent/client/events.h"
@@ -102,12 +103,20 @@ std::string event_text(const v1::Event& event) {
     return out + "\n";
 }
 
-std::string event_json(const v1::Event& event) {
+int64_t unix_now_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// timeUnixNs is the guest's clock, receivedUnixNs this side's.
+std::string event_json(const v1::Event& event, int64_t received_unix_ns) {
     Line line = line_of(event, true);
     JsonText out;
     out.begin_object();
     out.number("sequence", event.sequence());
     out.signed_number("timeUnixNs", event.time_unix_ns());
+    out.signed_number("receivedUnixNs", received_unix_ns);
     out.text("event", line.what);
     out.text("id", event.container_id());
     if (!event.exec_id().empty()) out.text("execId", event.exec_id());
@@ -198,7 +207,7 @@ core::Result<int> events(Context& context) {
         }
         const v1::Event& event = message->event();
         if (!wanted(event)) continue;
-        print(context.json ? event_json(event) : event_text(event));
+        print(context.json ? event_json(event, unix_now_ns()) : event_text(event));
         left--;
     }
     return 0;

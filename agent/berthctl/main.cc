@@ -2,11 +2,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <vector>
 
 #include "agent/berthctl/command.h"
@@ -28,6 +25,7 @@ constexpr Flag kGlobalFlags[] = {
     {"timeout", 0, Kind::kValue, "TIME  give up after 5, 5s or 500ms (default: never)"},
     {"namespace", 0, Kind::kValue, "NAME  containerd's namespace, for the events of what is created"},
     {"json", 'j', Kind::kSwitch, "print for programs"},
+    {"timing", 0, Kind::kSwitch, "tell on standard error how long connecting and each call took"},
     {"help", 'h', Kind::kSwitch, "print this"},
     {"version", 'v', Kind::kSwitch, "print the version of berthctl"},
 };
@@ -35,7 +33,8 @@ constexpr Flag kGlobalFlags[] = {
 constexpr Flag kGlobalFlagsAfter[] = {
     {"address", 0, Kind::kValue, {}}, {"secret-file", 0, Kind::kValue, {}},
     {"timeout", 0, Kind::kValue, {}}, {"namespace", 0, Kind::kValue, {}},
-    {"json", 0, Kind::kSwitch, {}},   {"help", 'h', Kind::kSwitch, {}},
+    {"json", 0, Kind::kSwitch, {}},   {"timing", 0, Kind::kSwitch, {}},
+    {"help", 'h', Kind::kSwitch, {}},
 };
 
 std::vector<const Command*> all_commands() {
@@ -109,20 +108,23 @@ core::Result<client::Credentials> credentials_of(const Arguments& arguments, con
 
 core::Result<int64_t> timeout_of(const Arguments& arguments) {
     if (!arguments.has("timeout")) return int64_t{-1};
-    std::string_view text = arguments.value("timeout");
-    bool is_ms = text.ends_with("ms");
-    std::string_view digits = text;
-    if (is_ms) {
-        digits.remove_suffix(2);
-    } else if (text.ends_with("s")) {
-        digits.remove_suffix(1);
-    }
-    auto number = core::parse_number<uint32_t>(digits);
-    int64_t milliseconds = static_cast<int64_t>(number.value_or(0)) * (is_ms ? 1 : 1000);
-    if (milliseconds < 1 || milliseconds > 86'400'000) {
-        return core::invalid("--timeout must be seconds (5, 5s) or milliseconds (500ms), at most a day");
-    }
-    return milliseconds;
+    return parse_timeout_ms(arguments.value("timeout"));
+}
+
+// In lines with CR: the terminal may be in raw mode.
+void tell_timing(std::string_view what, int64_t, int64_t took_ns) {
+    std::fprintf(stderr, "timing: %.*s %.3f ms\r\n", static_cast<int>(what.size()), what.data(),
+                 static_cast<double>(took_ns) / 1e6);
+}
+
+void tell_timing_json(std::string_view what, int64_t start_unix_ns, int64_t took_ns) {
+    JsonText out;
+    out.begin_object();
+    out.text("timing", what);
+    out.signed_number("startUnixNs", start_unix_ns);
+    out.signed_number("tookNs", took_ns);
+    out.end_object();
+    std::fprintf(stderr, "%s\n", out.str().c_str());
 }
 
 core::Result<int> run_command(const Command& command, const Arguments& arguments) {
@@ -131,6 +133,9 @@ core::Result<int> run_command(const Command& command, const Arguments& arguments
     BERTH_ASSIGN(int64_t timeout_ms, timeout_of(arguments));
     bool has_key = credentials.key.has_value() || address.transport == client::Transport::kLocal;
     client::Session session(std::move(address), std::move(credentials), timeout_ms);
+    if (arguments.has("timing")) {
+        session.set_timing_observer(arguments.has("json") ? tell_timing_json : tell_timing);
+    }
     session.set_namespace(std::string(arguments.value("namespace")));
     Context context{arguments, session, arguments.has("json")};
     core::Result<int> status = command.run(context);
@@ -206,29 +211,6 @@ void print(std::string_view text) {
         }
         text.remove_prefix(static_cast<size_t>(count));
     }
-}
-
-std::string rfc3339(int64_t seconds, int32_t nanos) {
-    time_t time = seconds;
-    tm parts{};
-    ::gmtime_r(&time, &parts);
-    char text[32];
-    size_t size = ::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-    return std::string(text, size) + core::format(".%09dZ", nanos);
-}
-
-std::string rfc3339(int64_t unix_ns) {
-    return rfc3339(unix_ns / 1'000'000'000, static_cast<int32_t>(unix_ns % 1'000'000'000));
-}
-
-core::Result<uint32_t> parse_signal(std::string_view text) {
-    if (auto number = core::parse_number<uint32_t>(text)) return *number;
-    std::string_view name = text.starts_with("SIG") ? text.substr(3) : text;
-    for (int signal = 1; signal < SIGRTMIN; signal++) {
-        const char* known = ::sigabbrev_np(signal);
-        if (known != nullptr && name == known) return static_cast<uint32_t>(signal);
-    }
-    return core::invalid("no signal " + core::quoted(text));
 }
 
 }  // namespace berth::ctl

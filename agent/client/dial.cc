@@ -138,6 +138,7 @@ struct Attempt {
 
 core::Result<Connection> try_once(const Attempt& attempt, bool& retry) {
     retry = false;
+    int64_t start_ns = now_ns();
     core::Result<sys::UniqueFd> connected = connect_transport(attempt.address, attempt.deadline_ns);
     if (!connected.ok()) {
         retry = may_appear(connected.error().err);
@@ -146,6 +147,8 @@ core::Result<Connection> try_once(const Attempt& attempt, bool& retry) {
     Connection connection;
     connection.fd = std::move(connected).value();
     connection.channel_class = attempt.channel_class;
+    int64_t connected_ns = now_ns();
+    connection.connect_ns = connected_ns - start_ns;
     if (attempt.address.transport == Transport::kLocal || !attempt.credentials.key) {
         if (attempt.channel_class != auth::ChannelClass::kStream) return connection;
         BERTH_ASSIGN(auth::Nonce nonce, fresh_nonce());
@@ -167,6 +170,7 @@ core::Result<Connection> try_once(const Attempt& attempt, bool& retry) {
         return std::move(identity).error();
     }
     connection.identity = *identity;
+    connection.handshake_ns = now_ns() - connected_ns;
     return connection;
 }
 

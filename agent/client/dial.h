@@ -28,6 +28,10 @@ struct Connection {
     sys::UniqueFd fd;  // non-blocking, close-on-exec, nothing read past the handshake
     std::optional<auth::ServerIdentity> identity;  // after a handshake
     auth::ChannelClass channel_class = auth::ChannelClass::kControl;
+    // How long the attempt that succeeded took: the transport (of hvsock with its CONNECT), then the
+    // handshake.
+    int64_t connect_ns = 0;
+    int64_t handshake_ns = 0;
 };
 
 // How long dialing goes on while the agent restarts (the keeper's listener stays, connections are reset).

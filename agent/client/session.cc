@@ -1,6 +1,7 @@
 #include "agent/client/session.h"
 
 #include <cstring>
+#include <ctime>
 
 namespace berth::client {
 
@@ -10,9 +11,18 @@ Session::Session(Address address, Credentials credentials, int64_t timeout_ms)
 core::Status Session::connect() {
     if (rpc_ != nullptr) return core::ok();
     BERTH_ASSIGN(Connection connection, dial_control(address_, credentials_, deadline_after_ms(timeout_ms_)));
+    observe("connect", connection.connect_ns);
+    if (connection.identity) observe("handshake", connection.handshake_ns);
     identity_ = connection.identity;
     rpc_ = std::make_unique<TtrpcClient>(std::move(connection.fd));
     return core::ok();
+}
+
+void Session::observe(std::string_view what, int64_t took_ns) const {
+    if (observer_ == nullptr) return;
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    observer_(what, int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec - took_ns, took_ns);
 }
 
 CallOptions Session::call_options() const {

@@ -23,6 +23,10 @@ inline constexpr std::string_view kProcessType = "types.containerd.io/opencontai
 inline constexpr std::string_view kResourcesType =
     "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
 
+// What took how long, for people who measure: "connect", "handshake" or a method's name. Called after it has
+// ended, well or not; `start_unix_ns` is this side's clock.
+using TimingObserver = void (*)(std::string_view what, int64_t start_unix_ns, int64_t took_ns);
+
 class Session {
  public:
     // `timeout_ms` bounds each dial and is sent with each call; negative: only the rules of dial.h, and calls
@@ -42,6 +46,8 @@ class Session {
     const std::optional<auth::ServerIdentity>& identity() const { return identity_; }
     // Metadata of every call: containerd's namespace; empty: none.
     void set_namespace(std::string name) { namespace_ = std::move(name); }
+    // Told of every dial and unary call of this session, not of its clones; null: nobody.
+    void set_timing_observer(TimingObserver observer) { observer_ = observer; }
     CallOptions call_options() const;
     // A second session to the same agent, not yet connected.
     Session clone() const { return Session(address_, credentials_, timeout_ms_); }
@@ -51,8 +57,10 @@ class Session {
     template <typename Response, typename Request>
     core::Result<Response> call(std::string_view service, std::string_view method, const Request& request) {
         BERTH_TRY(connect());
+        int64_t start_ns = now_ns();
         core::Result<Response> response =
             client::call<Response>(*rpc_, service, method, request, call_options());
+        observe(method, now_ns() - start_ns);
         if (!response.ok() && is_disconnect(response.error())) disconnect();
         return response;
     }
@@ -62,10 +70,13 @@ class Session {
                                             v1::Stream stream, std::optional<uint64_t> resume_offset);
 
  private:
+    void observe(std::string_view what, int64_t took_ns) const;
+
     Address address_;
     Credentials credentials_;
     int64_t timeout_ms_;
     std::string namespace_;
+    TimingObserver observer_ = nullptr;
     std::optional<auth::ServerIdentity> identity_;
     std::unique_ptr<TtrpcClient> rpc_;
 };
