@@ -182,8 +182,16 @@ core::Status fill_create(const Arguments& arguments, const client::Address& addr
     std::string bundle(arguments.value("bundle", "."));
     char resolved[PATH_MAX];
     if (::realpath(bundle.c_str(), resolved) == nullptr) return core::errno_error(errno, "bundle " + bundle);
-    std::string path = std::string(resolved) + "/config.json";
-    BERTH_ASSIGN(std::string config, read_file(path));
+    std::string path = std::string(resolved) + (resolved[1] == '\0' ? "config.json" : "/config.json");
+    core::Result<std::string> read = read_file(path);
+    if (!read.ok()) {
+        core::Error error = std::move(read).error();
+        if (error.err == ENOENT && !arguments.has("bundle")) {
+            error.message += " (a bundle elsewhere: --bundle DIR)";
+        }
+        return error;
+    }
+    std::string config = std::move(read).value();
     core::Result<bool> terminal = wants_terminal(config);
     if (!terminal.ok()) return std::move(terminal).error().within(path);
     request.set_terminal(*terminal);
@@ -233,6 +241,7 @@ core::Result<std::string> build_process(const Arguments& arguments, std::span<co
     } else if (!base_config_path.empty()) {
         BERTH_ASSIGN(process, process_of_config(base_config_path));
         // They belong to the init alone.
+        process.RemoveMember("args");
         process.RemoveMember("terminal");
         process.RemoveMember("consoleSize");
     }

@@ -1,5 +1,7 @@
 #include "agent/berthctl/json_text.h"
 
+#include <cstdlib>
+
 #include "agent/core/text.h"
 
 namespace berth::ctl {
@@ -120,7 +122,13 @@ void JsonText::signed_number(std::string_view key, int64_t value) {
 
 void JsonText::decimal(std::string_view key, double value) {
     before_value(key);
-    out_ += core::format("%.17g", value);
+    // The shortest that reads back as the same number: 0.54, not 0.54000000000000004.
+    std::string text;
+    for (int digits = 15; digits <= 17; digits++) {
+        text = core::format("%.*g", digits, value);
+        if (std::strtod(text.c_str(), nullptr) == value) break;
+    }
+    out_ += text;
 }
 
 void JsonText::boolean(std::string_view key, bool value) {

@@ -1,6 +1,9 @@
 #include "agent/berthctl/config.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
 
 using berth::ctl::Arguments;
 using berth::ctl::Flag;
@@ -103,6 +106,24 @@ TEST_CASE("a process from the command line") {
         CHECK(wrong.error().message == each.message);
     }
     auto none = berth::ctl::build_process(arguments_of({}), {}, "");
+    REQUIRE_FALSE(none.ok());
+    CHECK(none.error().message == "exec: no command given");
+}
+
+TEST_CASE("an exec takes everything but its command and terminal from the container's process") {
+    char path[] = "/tmp/berthctl-config-XXXXXX";
+    int fd = ::mkstemp(path);
+    REQUIRE(fd >= 0);
+    std::string config =
+        R"({"process":{"terminal":true,"consoleSize":{"width":1,"height":1},"args":["init"],"cwd":"/srv","env":["A=1"]}})";
+    REQUIRE(::write(fd, config.data(), config.size()) == static_cast<ssize_t>(config.size()));
+    ::close(fd);
+    const std::string_view words[] = {"ls"};
+    auto json = berth::ctl::build_process(arguments_of({}), words, path);
+    auto none = berth::ctl::build_process(arguments_of({}), {}, path);
+    ::unlink(path);
+    REQUIRE(json.ok());
+    CHECK(*json == R"({"cwd":"/srv","env":["A=1"],"args":["ls"],"user":{"uid":0,"gid":0}})");
     REQUIRE_FALSE(none.ok());
     CHECK(none.error().message == "exec: no command given");
 }

@@ -47,6 +47,17 @@ TEST_CASE("indented for people, and the same document") {
     CHECK(*one == *other);
 }
 
+TEST_CASE("fractions as short as they can be") {
+    JsonText out;
+    out.begin_object();
+    out.decimal("a", 0.54);
+    out.decimal("b", 1.0 / 3);
+    out.decimal("c", 0.1 + 0.2);
+    out.decimal("d", 2);
+    out.end_object();
+    CHECK(out.str() == R"({"a":0.54,"b":0.3333333333333333,"c":0.30000000000000004,"d":2})");
+}
+
 TEST_CASE("text from elsewhere cannot end its string") {
     JsonText out;
     out.begin_object();
