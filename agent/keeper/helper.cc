@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -211,6 +210,12 @@ Status run(const HelperOptions& options) {
     return run_with(cgroups, config, std::move(store), keys);
 }
 
+// A line for the person at the terminal. (The agent's binary has no stdio.)
+void say(const core::Error& error) {
+    std::string line = "berth: " + error.message + "\n";
+    (void)!::write(STDERR_FILENO, line.data(), line.size());
+}
+
 }  // namespace
 
 int run_helper(std::span<const std::string_view> flags) {
@@ -222,13 +227,13 @@ int run_helper(std::span<const std::string_view> flags) {
     install_fatal_handlers({.fd = STDERR_FILENO, .is_init = false});
     Result<HelperOptions> options = core::parse_helper_flags(flags);
     if (!options.ok()) {
-        std::fprintf(stderr, "berth: %s\n", options.error().message.c_str());
+        say(options.error());
         return kExitUsage;
     }
     sys::set_log(STDERR_FILENO, static_cast<LogLevel>(options->boot.log_level), "berth-keeper");
     Status ended = run(*options);
     if (ended.ok()) return 0;
-    std::fprintf(stderr, "berth: %s\n", ended.error().message.c_str());
+    say(ended.error());
     return kExitFailed;
 }
 
