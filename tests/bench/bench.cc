@@ -1,5 +1,5 @@
-// What a shim does, over one connection that stays, with a clock around it. Prints one figure a line, in nanoseconds of
-// CLOCK_MONOTONIC; under QEMU's -icount these are guest instructions.
+// What a shim does, over one connection that stays, with a clock around it. Prints one figure a line, in
+// nanoseconds of CLOCK_MONOTONIC; under QEMU's -icount these are guest instructions.
 //
 //   bench ADDRESS SECRET-FILE|- TEMPLATE COMMAND
 //     lifecycle N           create, start, wait, delete
@@ -64,7 +64,8 @@ std::string read_text(const char* path) {
 
 class Bench {
  public:
-    Bench(client::Session session, std::string config) : session_(std::move(session)), config_(std::move(config)) {
+    Bench(client::Session session, std::string config)
+        : session_(std::move(session)), config_(std::move(config)) {
         if (auto connected = session_.connect(); !connected.ok()) die(connected.error());
     }
 
@@ -205,7 +206,8 @@ void oom(Bench& bench, long kills, const char* path) {
     auto size = static_cast<size_t>(kills) * sizeof(int64_t);
     if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0) die(core::errno_error(errno, path));
     auto* slots = static_cast<volatile int64_t*>(mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0));
-    client::EventSubscription subscription(bench.session(), {.memory_only = true, .containers = {}, .position = {}});
+    client::EventSubscription subscription(bench.session(),
+                                           {.memory_only = true, .containers = {}, .position = {}});
     if (auto started = subscription.start(); !started.ok()) die(started.error());
     bench.create("bench", core::format(R"(["/bin/floor","oom","/shared/oom","%ld"])", kills).c_str(), false);
     bench.start("bench");
@@ -270,7 +272,8 @@ pid_t spawn(std::vector<const char*> arguments) {
 void spawn_helper(const char* program, const char* directory) {
     std::string path = std::string(directory) + "/berth.sock";
     int64_t begun = client::now_ns();
-    pid_t pid = spawn({program, "--helper", "--run-dir", directory, "--cgroup-parent", "/bench", "--log", "error"});
+    pid_t pid =
+        spawn({program, "--helper", "--run-dir", directory, "--cgroup-parent", "/bench", "--log", "error"});
     // The dial's own pauses are of milliseconds: none of it before the socket is there.
     while (access(path.c_str(), F_OK) != 0) usleep(100);
     client::Session session(get(client::parse_address("local://" + path)), {}, -1);

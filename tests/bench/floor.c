@@ -1,10 +1,10 @@
-/* The floor under the agent's figures: a bare C program that makes the same system calls, with no checks and no
-   parsing, and with the same four round trips over the same kind of socket (create or exec, start, wait, delete). What
-   it leaves out is what an agent is for.
+/* The floor under the agent's figures: a bare C program that makes the same system calls, with no checks and
+   no parsing, and with the same four round trips over the same kind of socket (create or exec, start, wait,
+   delete). What it leaves out is what an agent is for.
 
    floor lifecycle|exec N ROOTFS vsock|unix   N times; one line of nanoseconds each
-   floor stream BYTES vsock|unix direct|pipe  raw write and read of a socket; `pipe`: the bytes come out of a pipe
-   floor answer PATH                          a server that answers one byte on a unix socket, then ends
+   floor stream BYTES vsock|unix direct|pipe  raw write and read of a socket; `pipe`: the bytes come out of a
+   pipe floor answer PATH                          a server that answers one byte on a unix socket, then ends
    and what runs in containers: floor true | floor write BYTES | floor sleep | floor oom FILE N */
 #include <errno.h>
 #include <fcntl.h>
@@ -143,7 +143,8 @@ static void mount_all(const char* rootfs) {
     TRY(mount("proc", "proc", "proc", 0, NULL));
     TRY(mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_STRICTATIME, "mode=755,size=65536k"));
     TRY(mkdir("dev/pts", 0755));
-    TRY(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"));
+    TRY(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+              "newinstance,ptmxmode=0666,mode=0620,gid=5"));
     TRY(mkdir("dev/shm", 0755));
     TRY(mount("shm", "dev/shm", "tmpfs", quiet, "mode=1777,size=65536k"));
     TRY(mkdir("dev/mqueue", 0755));
@@ -167,15 +168,15 @@ static void mount_all(const char* rootfs) {
     TRY((int)syscall(SYS_pivot_root, ".", "."));
     TRY(umount2(".", MNT_DETACH));
     TRY(chdir("/"));
-    static const char* const kReadOnly[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"};
+    static const char* const kReadOnly[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
+                                            "/proc/sysrq-trigger"};
     for (size_t i = 0; i < sizeof kReadOnly / sizeof kReadOnly[0]; ++i) {
         if (mount(kReadOnly[i], kReadOnly[i], NULL, MS_BIND | MS_REC, NULL) < 0) continue;
         TRY(mount(NULL, kReadOnly[i], NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL));
     }
-    static const char* const kMasked[] = {"/proc/acpi",          "/proc/asound",      "/proc/kcore",
-                                          "/proc/keys",          "/proc/latency_stats", "/proc/timer_list",
-                                          "/proc/timer_stats",   "/proc/sched_debug", "/sys/firmware",
-                                          "/proc/scsi"};
+    static const char* const kMasked[] = {
+        "/proc/acpi",       "/proc/asound",      "/proc/kcore",       "/proc/keys",    "/proc/latency_stats",
+        "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware", "/proc/scsi"};
     for (size_t i = 0; i < sizeof kMasked / sizeof kMasked[0]; ++i)
         if (mount("/dev/null", kMasked[i], NULL, MS_BIND, NULL) < 0 && errno == ENOTDIR)
             TRY(mount("tmpfs", kMasked[i], "tmpfs", MS_RDONLY, "size=0k"));
@@ -197,8 +198,8 @@ static pid_t clone_process(uint64_t flags, int cgroup, int* pidfd) {
 
 static const char* const kArguments[] = {"floor", "true", NULL};
 static const char* const kSleep[] = {"floor", "sleep", NULL};
-static const char* const kEnvironment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                                           "TERM=xterm", NULL};
+static const char* const kEnvironment[] = {
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=xterm", NULL};
 
 /* What an agent keeps of a process. */
 struct process {
@@ -240,8 +241,8 @@ static struct process create(const char* rootfs, const char* const* argv) {
     TRY((int)pread(made.events, counters, sizeof counters, 0));
     int gate[2];
     TRY(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, gate));
-    made.pid = clone_process(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS, made.cgroup,
-                             &made.pidfd);
+    made.pid = clone_process(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS,
+                             made.cgroup, &made.pidfd);
     if (made.pid < 0) die("clone3");
     if (made.pid == 0) {
         TRY(dup2(gate[1], 3));
@@ -277,7 +278,7 @@ static void reap(struct process* process) {
     close(process->pidfd);
 }
 
-static void delete(struct process* process) {
+static void delete (struct process* process) {
     close(process->events);
     close(process->cgroup);
     while (rmdir(CONTAINER) < 0) {
@@ -338,13 +339,13 @@ static void serve(int listener, const char* rootfs, int exec) {
         if (what == 's' && exec) process = exec_into(&init);
         if (what == 's') start(&process);
         if (what == 'w') reap(&process);
-        if (what == 'd' && !exec) delete(&process);
+        if (what == 'd' && !exec) delete (&process);
         write_all(fd, message, kMessage);
     }
     if (exec) {
         kill(init.pid, SIGKILL);
         reap(&init);
-        delete(&init);
+        delete (&init);
     }
     _exit(0);
 }
@@ -420,8 +421,8 @@ static void stream(long long bytes, int vsock, int through_pipe) {
 
 /* ---- in containers ---- */
 
-/* The n-th child notes the time before it touches each page, and is killed for it: slot n of the file then holds the
-   time of the touch that was one too many. */
+/* The n-th child notes the time before it touches each page, and is killed for it: slot n of the file then
+   holds the time of the touch that was one too many. */
 static void run_out_of_memory(const char* path, long kills) {
     int fd;
     TRY(fd = open(path, O_RDWR | O_CLOEXEC));

@@ -1,5 +1,5 @@
-/* PID 1 that does nothing: the same modules, mounts and listener as the keeper's until it listens, the clock on the
-   console, power off. */
+/* PID 1 that does nothing: the same modules, mounts and listener as the keeper's until it listens, the clock
+   on the console, power off. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/vm_sockets.h>
@@ -30,7 +30,6 @@ static int listen_vsock(void) {
 
 int main(void) {
     const unsigned long quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
-    const long long begun = boottime_us();
     mkdir("/proc", 0555);
     mkdir("/sys", 0555);
     mkdir("/dev", 0755);
@@ -48,8 +47,7 @@ int main(void) {
         syscall(SYS_finit_module, fd, "", plain ? 0 : kCompressed);
         close(fd);
     }
-    const long long listening = boottime_us();
-    int length = snprintf(path, sizeof path, "\nnoop: begun %lld us, listening %lld us\n", begun, listening);
+    int length = snprintf(path, sizeof path, "\nnoop: listening %lld us\n", boottime_us());
     if (write(console, path, (size_t)length) < 0) return 1;
     sleep(1);
     reboot(RB_POWER_OFF);
