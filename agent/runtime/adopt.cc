@@ -103,6 +103,11 @@ core::Status Runtime::adopt(Welcome& welcome) {
     cgroup_mount_ = std::move(*mount);
     BERTH_TRY(adopt_sandbox());
     BERTH_ASSIGN(std::vector<std::string> ids, list_states(config_.run_dir));
+    if (config_.agent_starts == 0) {
+        // Of a helper that was killed: its containers went with their cgroups, and nobody knows their exits.
+        for (const std::string& id : ids) remove_state(config_.run_dir, id);
+        ids.clear();
+    }
     for (const std::string& id : ids) {
         if (auto adopted = adopt_container(welcome, id); !adopted.ok()) {
             // One that cannot be taken over must not keep the others from it.

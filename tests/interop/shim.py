@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 
 import berth_client as berth
 
@@ -105,7 +106,10 @@ class Pending:
 class Client:
     """A control connection with any number of calls at once."""
 
+    every = weakref.WeakSet()  # its thread keeps one alive until it is closed
+
     def __init__(self, sock):
+        Client.every.add(self)
         self.sock = sock
         sock.settimeout(None)
         self._condition = threading.Condition()

@@ -7,7 +7,7 @@ import threading
 import time
 
 from harness import Failure
-from host import (AGENT, agent_pid, berth, calm, counts, expect, expect_error, expect_nothing_left, restart, sha256_in, shim_of,
+from host import (AGENT, DATA, agent_pid, berth, calm, counts, expect, expect_error, expect_nothing_left, restart, sha256, shim_of,
                   shims, wait_for)
 
 STREAM = "stream://"
@@ -130,9 +130,11 @@ def case_exits_during_the_downtime(guest):
     waiting = [(name, shim.control.start(shims.TASK, "Wait", shims.message((1, name)))) for name in wanted]
     guest.check(f"""{AGENT}. /tests/lib.sh; old=$(agent_pid)
         kill -STOP $old
-        for n in 0 1 2 3 4 5 6 7; do timeout 20 sh -c 'echo go >/run/rootfs/go'; done
+        exec 7<>/run/rootfs/go 8>/run/rootfs/go 7<&-
+        for n in 0 1 2 3 4 5 6 7; do echo go >&8; done
+        exec 8>&-
         gone() {{ [ -z "$(cat /sys/fs/cgroup/berth/x*/cgroup.procs)" ]; }}
-        wait_for 20 gone || fail 'they do not end'
+        wait_for 40 gone || fail 'they do not end'
         kill -KILL $old
         wait_for 30 other_agent_than $old || fail 'no new agent'""", 90)
     for name, call in waiting:
@@ -160,7 +162,7 @@ def case_output_while_the_agent_is_killed(guest):
     shim = shim_of(guest)
     calm(guest)
     loop = "i=0; while [ $i -lt 6 ]; do cat /data; i=$((i + 1)); done"
-    digest = sha256_in(guest, "cd /run/rootfs; " + loop.replace("/data", "data"))
+    digest = sha256(DATA * 6)
     shim.run("flow", SH + [loop + "; sleep 100000"], stdout=STREAM)
     dice = random.Random(4711)
     kills = _Killer(guest, 14, dice)
@@ -168,7 +170,7 @@ def case_output_while_the_agent_is_killed(guest):
     got, count, total, attachments = hashlib.sha256(), 0, 24 << 20, 0
     while count < total:
         stream = shim.stream("flow", resume=count if attachments % 2 else None)
-        attachments += 1
+        attachments, unacknowledged = attachments + 1, 0
         try:
             # Without a resume offset it begins where our last ACK that arrived was: skip what we have.
             expect(stream.offset <= count, f"attached at {stream.offset}, read until {count}")
@@ -180,8 +182,10 @@ def case_output_while_the_agent_is_killed(guest):
                 new = piece[max(0, count - before):]
                 got.update(new)
                 count += len(new)
-                if dice.random() < 0.3:
+                unacknowledged += len(piece)
+                if unacknowledged > stream.window // 2 or dice.random() < 0.2:
                     stream.ack()
+                    unacknowledged = 0
                 if kills.alive() and dice.random() < 0.02:
                     time.sleep(0.05)
         except (OSError, EOFError):
@@ -241,12 +245,16 @@ def _is_ended(shim):
     return ended
 
 
+# The shell's own background is killed with it: not before it has a session of its own.
+_IS_ON = "until [ -e /run/test/killer-on ]; do usleep 5000; done"
+
+
 class _Killer:
     """Ends the agent, the spawner or both, again and again, at random moments: by SIGKILL, then by SIGHUP to the keeper
     (which takes the crash back). Runs beside the case, in the guest."""
 
     def __init__(self, guest, rounds, dice, low_ms=100, high_ms=900):
-        lines = [AGENT]
+        lines = [AGENT, "touch /run/test/killer-on"]
         for _ in range(rounds):
             what = dice.choice(("$(agent_pid)", "$(agent_pid)", "$(spawner_pid)", "$(agent_pid) $(spawner_pid)"))
             lines += [f"usleep {dice.randrange(low_ms, high_ms) * 1000}", f"kill -KILL {what} 2>/dev/null",
@@ -257,8 +265,8 @@ class _Killer:
         self._rounds, self._longest_s = rounds, rounds * 2 * high_ms / 1000
 
     def start(self):
-        self._guest.check("mkdir -p /run/test; rm -f /run/test/killer-done; cat >/run/test/killer <<'END'\n" + self._script +
-                          "\nEND\nsetsid sh /run/test/killer >/dev/null 2>&1 &")
+        self._guest.check("mkdir -p /run/test; rm -f /run/test/killer-*; cat >/run/test/killer <<'END'\n" + self._script +
+                          "\nEND\nsetsid sh /run/test/killer >/dev/null 2>&1 &\n" + _IS_ON)
 
     def alive(self):
         return not self._done.is_set() and self._look()
@@ -447,7 +455,8 @@ def case_a_kill_in_the_middle_of_each_call(guest):
     outcomes = {}
     for number in range(18):
         delay_us = 500 + number * 1700
-        guest.check(f"{AGENT}setsid sh -c 'usleep {400000 + delay_us}; kill -KILL '$(agent_pid) >/dev/null 2>&1 &")
+        guest.check(f"{AGENT}mkdir -p /run/test; rm -f /run/test/killer-on; setsid sh -c 'touch /run/test/killer-on; "
+                    f"usleep {400000 + delay_us}; kill -KILL '$(agent_pid) >/dev/null 2>&1 & {_IS_ON}")
         # The clock in the guest runs as ours does, and where exactly it hits does not matter.
         what = ("create", "start", "delete")[number % 3]
         name = f"mid{number}"

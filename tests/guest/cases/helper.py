@@ -14,13 +14,15 @@ cat /sys/fs/cgroup/system.slice/cgroup.procs
 cut -d' ' -f5- /proc/self/mountinfo
 cat /proc/sys/kernel/core_pattern /proc/sys/fs/protected_fifos /proc/sys/kernel/dmesg_restrict
 """
-START = r"""
+PROCESSES = r"""
 . /tests/lib.sh
+has_process() { cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -q "^$1"; }
+"""
+START = PROCESSES + r"""
 start() {
     setsid /init --helper "$@" >/run/helper.log 2>&1 &
     helper=$!
     echo $helper >/run/helper.pid
-    echo $helper >/sys/fs/cgroup/init.scope/cgroup.procs
     wait_for 40 test -S /run/berth/berth.sock || fail "no local socket: $(tail -n 3 /run/helper.log)"
 }
 """
@@ -54,7 +56,7 @@ def _serves(guest):
                       "status=0; echo hello | berthctl run --bundle $b one || status=$?; echo status $status")
     expect(out.startswith("hello from ") and out.endswith("status 6\n"), f"berthctl run: {out!r}")
     guest.check(". /tests/lib.sh; b=$(bundle two '[\"sleep\",\"100000\"]'); berthctl run --detach --bundle $b two >/dev/null")
-    expect(guest.check("berthctl exec two -- cat /proc/1/comm").strip() == "sleep", "berthctl exec")
+    expect(guest.check("berthctl exec two cat /proc/1/comm").strip() == "sleep", "berthctl exec")
     pids = guest.check("cat /sys/fs/cgroup/berth/two/cgroup.procs").split()
     expect(len(pids) == 1, f"the container's cgroup has {pids}")
     parent = guest.check(f"awk '/^PPid/ {{print $2}}' /proc/{pids[0]}/status").strip()
@@ -81,20 +83,20 @@ def _crashes(guest):
         if [ "$how" = hup ]; then kill -HUP $(cat /run/helper.pid); else $how $old; fi
         wait_for 30 other || fail "no new agent after $how"
     done
-    berthctl exec two -- true || fail "exec after it"
+    berthctl exec two true || fail "exec after it"
     """)
 
 
 def _sigterm(guest, before):
     """An orderly end: containers, cgroups and sockets are gone, the rest is as it was."""
-    guest.check("""
-    . /tests/lib.sh
+    guest.check(PROCESSES + """
+    has_process berth-agent && has_process berth-spawner || fail "agent and spawner are not found by their names"
     kill -TERM $(cat /run/helper.pid)
     gone() { [ ! -d /proc/$(cat /run/helper.pid) ] || grep -q '^State:.Z' /proc/$(cat /run/helper.pid)/status; }
     wait_for 30 gone || fail "it does not end: $(tail -n 3 /run/helper.log)"
     ! ls -d /sys/fs/cgroup/berth* 2>/dev/null || fail "cgroups are left"
     [ ! -e /run/berth/berth.sock ] || fail "the socket is left"
-    ! pgrep -f berth-agent >/dev/null && ! pgrep -f berth-spawner >/dev/null || fail "agent or spawner are left"
+    ! has_process berth-agent && ! has_process berth-spawner || fail "agent or spawner are left"
     grep -q helper.exit /run/helper.log || fail "$(tail -n 3 /run/helper.log)"
     """)
     after = guest.check(OTHERS)
@@ -108,7 +110,7 @@ def _killed_helper_leaves_nothing_for_long(guest):
     b=$(bundle three '["sleep","100000"]')
     berthctl run --detach --bundle $b three >/dev/null || fail run
     kill -KILL $helper
-    gone() { ! pgrep -f berth-agent >/dev/null && ! pgrep -f berth-spawner >/dev/null; }
+    gone() { ! has_process berth-agent && ! has_process berth-spawner; }
     wait_for 20 gone || fail "agent or spawner outlive it"
     rm -f /run/berth/berth.sock
     start

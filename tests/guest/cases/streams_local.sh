@@ -32,7 +32,7 @@ all_three_streams_and_the_status() {
     b=$(bundle three '["sleep","1000"]')
     berthctl run --detach --bundle $b three >/dev/null || fail "run --detach"
     status=0
-    head -c 300000 /dev/zero | berthctl exec three -- sh -c 'wc -c; echo e >&2; exit 4' >$work/out 2>$work/err || status=$?
+    head -c 300000 /dev/zero | berthctl exec three sh -c 'wc -c; echo e >&2; exit 4' >$work/out 2>$work/err || status=$?
     expect_eq "the exec's status" $status 4
     expect_eq "the exec's stdout" "$(cat $work/out)" 300000
     expect_eq "the exec's stderr" "$(cat $work/err)" e

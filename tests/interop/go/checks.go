@@ -245,7 +245,7 @@ func (s *suite) refusals() {
 		}, codes.InvalidArgument, []string{"/dev/gone"}},
 		{"block-device", func(spec *specs.Spec) {
 			spec.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/sda", Type: "b", Major: 8, Minor: 0}}
-		}, codes.PermissionDenied, []string{"/dev/sda"}},
+		}, codes.PermissionDenied, []string{"linux.devices[0]", "block"}},
 	} {
 		s.check("refused: "+c.name, func(ctx context.Context) {
 			spec := s.spec("true")
