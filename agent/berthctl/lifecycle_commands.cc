@@ -87,7 +87,9 @@ core::Result<int> remove(Context& context) {
             task_call<pb::task::StateResponse>(context, "State", state_request);
         if (!state.ok() && state.error().code == core::Code::kNotFound) return 0;
         if (!state.ok()) return std::move(state).error();
-        if (state->status() != pb::task::STOPPED && state->status() != pb::task::CREATED) {
+        // An exec that was only added has no process to kill; a created container has one.
+        bool has_process = state->status() != pb::task::CREATED || request.exec_id().empty();
+        if (state->status() != pb::task::STOPPED && has_process) {
             BERTH_TRY(kill_and_wait(context, request));
         }
     }
