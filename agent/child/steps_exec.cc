@@ -136,13 +136,15 @@ int search_path(Child& child, const char* name, const char* path) {
 
 int step_cwd(Child& child, const PlanStep& step) {
     const char* path = child.text(step.s1);
-    long err = raw::syscall(SYS_chdir, raw::word(path));
-    if (err == -ENOENT && step.b == 1) {
-        err = make_directories(path, 0755);
-        if (err >= 0) err = raw::syscall(SYS_chdir, raw::word(path));
-    }
+    // No magic links: /proc/self/fd/N is a descriptor of the set-up's here, and leads where the program has
+    // no business.
+    int fd = open_in_root(child, path, O_PATH | O_DIRECTORY);
+    if (fd == -ENOENT && step.b == 1) fd = make_in_root(child, path, Leaf::kDirectory, 0755);
+    if (fd < 0) return fd;
+    long err = raw::syscall(SYS_fchdir, fd);
+    raw::close(fd);
     if (err < 0) return raw::number(err);
-    // A link to a descriptor that leads out of the root (/proc/self/fd/N) gives "(unreachable)".
+    // What is not below the root gives "(unreachable)".
     long size = raw::syscall(SYS_getcwd, raw::word(child.path), kPathSize);
     if (size < 0) return raw::number(size);
     return child.path[0] == '/' ? 0 : -ENOENT;
