@@ -13,3 +13,4 @@ walk() {
 }
 
 case_every_row_on_create() { walk create; }
+case_every_row_on_update() { walk update; }
