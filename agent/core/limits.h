@@ -6,7 +6,7 @@
 
 namespace berth::limits {
 
-// Names. Container and exec ids: [A-Za-z0-9][A-Za-z0-9_.+-]*, so that they are file names in cgroupfs and in
+// Names. Container and exec ids: [A-Za-z0-9_+-][A-Za-z0-9_.+-]*, so that they are file names in cgroupfs and in
 // /run.
 inline constexpr size_t kContainerIdBytes = 128;
 inline constexpr size_t kExecIdBytes = 128;

@@ -128,7 +128,7 @@ def case_specs(guest):
             expect("\n" not in words and len(words) < 2000, f"{what}: {words[:300]!r}")
             continue
         raise Failure(f"{what}: accepted")
-    for name in ("", "../x", "a/b", ".", "..", "-x", "x" * 129, "x\n", "x\0", "berth.agent/x", "x y"):
+    for name in ("", "../x", "a/b", ".", "..", ".x", "x" * 129, "x\n", "x\0", "berth.agent/x", "x y"):
         try:
             create(good, container=name)
         except shims.CallError as error:

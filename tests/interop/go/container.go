@@ -71,10 +71,6 @@ func (s *suite) remove(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	s.v3.Kill(ctx, &task3.KillRequest{ID: id, Signal: 9, All: true})
-	if state, err := s.v3.State(ctx, &task3.StateRequest{ID: id}); err != nil || state.Status.String() == "CREATED" {
-		s.v3.Delete(ctx, &task3.DeleteRequest{ID: id})
-		return
-	}
 	s.v3.Wait(ctx, &task3.WaitRequest{ID: id})
 	s.v3.Delete(ctx, &task3.DeleteRequest{ID: id})
 }
