@@ -120,6 +120,12 @@ core::Status Runtime::adopt(Welcome& welcome) {
     replay.tell();
     for (auto& [name, fd] : welcome.stored) (void)streams_.adopt(name, fd);
     streams_.adopt_done();
+    // Of a Create or Exec that was cut off between storing its pipes and its state: nobody will ask for them.
+    for (const StreamId& id : streams_.undeleted()) {
+        auto found = containers_.find(id.container);
+        if (found == containers_.end() || found->second->find_process(id.exec) == nullptr)
+            streams_.discard_process(id.container, id.exec);
+    }
     for (auto& [id, container] : containers_) {
         container->init().stdio = streams_.adopted_stdio(id, "");
         for (auto& [exec_id, process] : container->execs) {

@@ -234,6 +234,14 @@ void StreamTable::adopt_done() {
     }
 }
 
+std::vector<StreamId> StreamTable::undeleted() const {
+    std::vector<StreamId> ids;
+    for (const auto& [id, entry] : streams_) {
+        if (!entry.is_draining) ids.push_back(id);
+    }
+    return ids;
+}
+
 // ---- clients ----
 
 core::Result<Ticket> StreamTable::open_stream(const std::string& container, const std::string& exec,

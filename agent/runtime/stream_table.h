@@ -56,6 +56,8 @@ class StreamTable final : public AttachmentKeeper {
     bool adopt(std::string_view name, sys::UniqueFd& fd);
     // After the last adopt() and before serving: settles what was half done, frees slots that nobody uses.
     void adopt_done();
+    // Streams of processes that were not deleted, as far as this table knows: what adopt() found.
+    std::vector<StreamId> undeleted() const;
 
     // ---- clients ----
 
