@@ -178,10 +178,12 @@ static int read_wanted(void) {
 }
 
 static int holds(const uint8_t* data, size_t size) {
-    for (size_t at = 0; at + wanted_size <= size; ++at) {
+    const uint8_t *at = data, *end = data + size;
+    while (at + wanted_size <= end && (at = memchr(at, wanted[0] ^ 0xa5, (size_t)(end - at))) != NULL) {
         size_t same = 0;
-        while (same < wanted_size && data[at + same] == (wanted[same] ^ 0xa5)) ++same;
+        while (same < wanted_size && at + same < end && at[same] == (wanted[same] ^ 0xa5)) ++same;
         if (same == wanted_size) return 1;
+        ++at;
     }
     return 0;
 }
@@ -278,17 +280,24 @@ static int scan(void) {
     return 0;
 }
 
-// For some seconds: every process that appears, its descriptors, and whether its memory holds the bytes on
-// stdin.
+static volatile sig_atomic_t stopped;
+
+static void stop(int number) {
+    stopped = number;
+}
+
+// For some seconds or until SIGTERM: every process that appears, its descriptors, and whether its memory
+// holds the bytes on stdin, as long as it is not its program yet.
 static int observe(const char* seconds) {
     if (!read_wanted()) return 1;
     double end = now() + atof(seconds);
     unsigned long looks = 0, early = 0;
     char seen[128][96];
     size_t seen_count = 0;
+    signal(SIGTERM, stop);
     printf("observing\n");
     fflush(stdout);
-    while (now() < end) {
+    while (!stopped && now() < end) {
         DIR* proc = opendir("/proc");
         struct dirent* entry;
         while ((entry = readdir(proc)) != NULL) {
@@ -306,7 +315,7 @@ static int observe(const char* seconds) {
                 printf("writable %s\n", target);
                 close(writable);
             }
-            if (memory_holds(entry->d_name)) printf("memory of %s\n", target);
+            if (is_early && memory_holds(entry->d_name)) printf("memory of %s\n", target);
             snprintf(path, sizeof path, "/proc/%s/fd", entry->d_name);
             DIR* descriptors = opendir(path);
             struct dirent* descriptor;
