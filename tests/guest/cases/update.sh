@@ -41,6 +41,18 @@ case_in_every_state() {
     expect_refused 'container "up": not found' berthctl update --memory 67108864 up
 }
 
+# What the update would change is written down first; when it cannot be, nothing is changed.
+case_a_state_file_that_cannot_be_written() {
+    box up
+    mkdir /run/berth/state/up/state.new
+    expect_refused 'update "up": open /run/berth/state/up/state.new: EISDIR' berthctl update --memory 67108864 --pids-limit 9 up
+    expect_eq "memory.max" "$(value up/memory.max)" max
+    expect_eq "pids.max" "$(value up/pids.max)" max
+    rmdir /run/berth/state/up/state.new
+    berthctl update --memory 67108864 up || fail "the next update"
+    berthctl delete --force up || fail delete
+}
+
 agent_pid() {
     for pid in $(cat /sys/fs/cgroup/berth.agent/cgroup.procs); do
         case $(cat /proc/$pid/cmdline 2>/dev/null) in berth-agent*) echo $pid ;; esac
