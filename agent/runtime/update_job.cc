@@ -148,12 +148,17 @@ void UpdateJob::on_written(loop::Op&, int32_t result) {
 // Judges one write. May turn the job around; the caller goes on with advance().
 void UpdateJob::after(const Step& step, core::Status written) {
     if (stage_ == Stage::kRestoring) {
-        // Nothing more can be done about it than to say so.
-        if (!written.ok() && !step.inner) error_.message += "; " + written.error().message;
+        // What was refused before is refused again (a disk that is not there), and had changed nothing. About
+        // anything else nothing more can be done than to say so.
+        if (written.ok() || step.inner) return;
+        if (step.write->file == failed_file_ && written.error().err == error_.err) return;
+        error_.message += "; " + written.error().message;
         return;
     }
     if (cancelled_) return restore(std::move(*cancelled_));
-    if (!written.ok() && !step.inner) restore(std::move(written).error());
+    if (written.ok() || step.inner) return;
+    failed_file_ = step.write->file;
+    restore(std::move(written).error());
 }
 
 void UpdateJob::finish_writes() {

@@ -96,6 +96,7 @@ class UpdateJob : public std::enable_shared_from_this<UpdateJob> {
     std::vector<core::CgroupWrite> inner_restores_;
     std::optional<core::Error> cancelled_;
     core::Error error_;
+    std::string failed_file_;  // whose write made it turn around
     sys::UniqueFd file_;
     std::vector<core::Callback<void()>> over_;
     std::shared_ptr<UpdateJob> self_;  // while an operation is pending
