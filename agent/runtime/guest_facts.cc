@@ -74,8 +74,11 @@ void probe_cgroup_features(GuestProbe& probe) {
     };
     for (const Row& row : kRows) {
         bool found = probe.cgroup.has(row.file);
-        feature(probe, row.name, found,
-                std::string(row.file) + (found ? "" : ": not in a container's cgroup"), row.refused);
+        std::string detail = std::string(row.file) + (found ? "" : ": not in a container's cgroup");
+        if (found && std::string_view(row.file) == "memory.max")
+            detail +=
+                core::format(": bytes are rounded down to pages of %zu", size_t{probe.cgroup.page_size});
+        feature(probe, row.name, found, std::move(detail), row.refused);
     }
 }
 
@@ -172,6 +175,7 @@ std::vector<std::pair<std::string, uint64_t>> limits_by_name() {
         {"stream_connections", limits::kStreamConnections},
         {"stream_window_bytes", limits::kStreamWindowBytes},
         {"event_log_entries", limits::kEventLogEntries},
+        {"pressure_watches", limits::kPressureWatches},
         {"spec_json_bytes", limits::kSpecJsonBytes},
         {"mounts", limits::kMounts},
         {"devices", limits::kDevices},

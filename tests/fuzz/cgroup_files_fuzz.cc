@@ -20,6 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     } else if (choice == kFiles) {
         (void)parse_hugetlb(hugetlb_page_size(text), text, text, text);
         (void)parse_cgroup_events(text);
+        (void)parse_net_dev(text);
+        (void)parse_pressure(text);
     } else {
         Result<MemoryEvents> events = parse_memory_events(text);
         if (events.ok() && !memory_events_since(*events, *events).empty()) abort();

@@ -229,3 +229,37 @@ TEST_CASE("every file has a name, and truncated text is no harm") {
     CHECK(std::string_view(stat_file_name(StatFile::kRdmaMax)) == "rdma.max");
     CHECK(std::string_view(stat_file_name(StatFile::kCount)).empty());
 }
+
+TEST_CASE("/proc/PID/net/dev") {
+    constexpr std::string_view kText =
+        "Inter-|   Receive                                                |  Transmit\n"
+        " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo "
+        "colls "
+        "carrier compressed\n"
+        "    lo:    9       9    9    9    0     0          0         0      9       9    9    9    0     0  "
+        "   "
+        "  0          0\n"
+        "  eth0: 1 2 3 4 90 91 92 93 5 6 7 8 94 95 96 97\n"
+        "eth0:1:18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1\n";
+    std::vector<NetInterfaceStats> found = parse_net_dev(kText);
+    REQUIRE(found.size() == 2);
+    CHECK(found[0] == NetInterfaceStats{"eth0", 1, 2, 3, 4, 5, 6, 7, 8});
+    CHECK(found[1].name == "eth0:1");
+    CHECK(found[1].rx_bytes == UINT64_MAX);
+    CHECK(parse_net_dev("").empty());
+    CHECK(parse_net_dev("eth0: 1 2 3\n").empty());
+    CHECK(parse_net_dev("no colon 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n").empty());
+    for (size_t length = 0; length <= kText.size(); ++length)
+        CHECK(parse_net_dev(kText.substr(0, length)).size() <= 2);
+}
+
+TEST_CASE("a pressure file alone") {
+    Pressure pressure = parse_pressure(
+        "some avg10=1.50 avg60=0.25 avg300=0.00 total=77\nfull avg10=0.00 avg60=0.00 avg300=0.01 total=5\n");
+    CHECK(pressure.present);
+    CHECK(pressure.some.avg10 == doctest::Approx(1.5));
+    CHECK(pressure.some.total == 77);
+    CHECK(pressure.full.avg300 == doctest::Approx(0.01));
+    CHECK(pressure.full.total == 5);
+    CHECK(!parse_pressure("").present);
+}
