@@ -82,8 +82,8 @@ bundle() {
 }
 
 # snapshot NAME: what nothing that failed or is over may change: the cgroup tree, the mounts of the guest and of PID 1, how
-# many descriptors keeper and agent hold, what lies in /run/berth. expect_unchanged NAME: it is as it was, after a moment for what is
-# on its way out.
+# many descriptors keeper and agent hold, what lies in /run/berth. expect_unchanged NAME: it is as it was, after a moment
+# for what is on its way out.
 guest_state() {
     find /sys/fs/cgroup -type d | sort
     cat /proc/1/mountinfo /proc/self/mountinfo
