@@ -25,8 +25,12 @@ constexpr int kSeals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
 
 core::Result<UniqueFd> make_sealed_memfd(const char* name, std::span<const std::byte> content) {
     // Kernels with vm.memfd_noexec=2 demand the flag; older ones than 6.3 do not know it.
-    UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
-    if (!fd.valid() && errno == EINVAL) fd.reset(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    static unsigned no_exec = MFD_NOEXEC_SEAL;
+    UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | no_exec));
+    if (!fd.valid() && errno == EINVAL && no_exec != 0) {
+        no_exec = 0;
+        fd.reset(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    }
     if (!fd.valid()) return errno_error(errno, "memfd_create");
     size_t done = 0;
     while (done < content.size()) {
