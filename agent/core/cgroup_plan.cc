@@ -42,10 +42,13 @@ Result<CgroupPlan> plan_resources(const Resources& stored, const Resources& requ
     for (const auto& [key, value] : request.unified) {
         BERTH_TRY(planner.require("unified[" + quoted(key) + "]", key));
     }
+    if (mode == PlanMode::kCreate) BERTH_TRY(plan::plan_cpuset(planner));
     BERTH_TRY(plan::plan_cpu(planner));
     BERTH_TRY(plan::plan_memory(planner));
     BERTH_TRY(plan::plan_io(planner));
     BERTH_TRY(plan::plan_others(planner));
+    // Last: while tasks are in it, the kernel does not take "as the parent" (empty) back (ENOSPC).
+    if (mode == PlanMode::kUpdate) BERTH_TRY(plan::plan_cpuset(planner));
     std::sort(result.snapshot_files.begin(), result.snapshot_files.end());
     result.snapshot_files.erase(std::unique(result.snapshot_files.begin(), result.snapshot_files.end()),
                                 result.snapshot_files.end());

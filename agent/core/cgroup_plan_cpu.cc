@@ -24,6 +24,8 @@ Bandwidth parse_cpu_max(std::string_view text) {
     return bandwidth;
 }
 
+}  // namespace
+
 Status plan_cpuset(Planner& p) {
     const CpuResources& cpu = p.request.cpu;
     if (cpu.cpus && !cpu.cpus->empty()) {
@@ -36,6 +38,8 @@ Status plan_cpuset(Planner& p) {
     }
     return ok();
 }
+
+namespace {
 
 // While cpu.idle is 1 the kernel refuses cpu.weight, and going back to 0 sets it to 100: the weight is
 // written after the 0, and only remembered during the 1.
@@ -110,7 +114,6 @@ Status plan_bandwidth(Planner& p) {
 }  // namespace
 
 Status plan_cpu(Planner& p) {
-    BERTH_TRY(plan_cpuset(p));
     BERTH_TRY(plan_weight(p));
     BERTH_TRY(plan_bandwidth(p));
     for (std::string_view key : {"cpu.uclamp.min", "cpu.uclamp.max"}) {

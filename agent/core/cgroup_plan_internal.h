@@ -37,7 +37,8 @@ Status check_request(const Resources& request, PlanMode mode);
 // By kernel file, see cgroup_plan.h.
 Resources merge(const Resources& stored, const Resources& request);
 
-Status plan_cpu(Planner& planner);     // cpuset, cpu
+Status plan_cpuset(Planner& planner);
+Status plan_cpu(Planner& planner);
 Status plan_memory(Planner& planner);  // memory, swap
 Status plan_io(Planner& planner);      // io
 Status plan_others(Planner& planner);  // pids, hugetlb, rdma
