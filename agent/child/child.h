@@ -35,6 +35,11 @@ struct Child {
     int root = -1;
     int fs = -1;
     int tty = -1;
+    // Of the last kNode or kSymlink, for the next one; any other step empties it.
+    int directory = -1;
+    const char* directory_path = nullptr;  // begins with its path...
+    size_t directory_length = 0;           // ...of this length
+    int null_stdio = -1;                   // 0, 1 or 2, when a kStdio step put the root's /dev/null there
     // Made when first needed.
     int proc = -1;        // a procfs of our own pid namespace that nothing was mounted over
     int null_mount = -1;  // the guest's /dev/null: a detached tree, attached by the first kMask
@@ -88,6 +93,8 @@ enum class Leaf : uint8_t { kDirectory, kFile };
 // Opens `path` in root (O_PATH), and makes what is missing: directories with `mode`, and a last component as
 // `leaf` says. Symlinks are followed inside root, dangling ones too; what exists is taken as it is.
 int make_in_root(Child& child, const char* path, Leaf leaf, unsigned mode, uint64_t resolve = 0);
+// False for "", "." and "..".
+bool is_plain_name(const char* name);
 // Opens (and makes) the directory of `path` in root; `*name` is its last component, or the step fails with
 // EINVAL.
 int open_parent(Child& child, const char* path, const char** name);

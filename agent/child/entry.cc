@@ -161,6 +161,7 @@ void close_all_but(const int* keep, int keep_count) {
     int err = reset_nofile(child);
     while (err >= 0 && child.step_index < child.step_count) {
         const PlanStep& step = child.steps[child.step_index];
+        if (step.op != core::PlanOp::kNode && step.op != core::PlanOp::kSymlink) raw::drop(child.directory);
         err = run_step(child, step);
         if (err == kJump) {
             child.step_index = static_cast<uint32_t>(step.c);

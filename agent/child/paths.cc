@@ -64,6 +64,27 @@ int open_prefix(Child& child, Walk& walk, size_t end, uint64_t flags, uint64_t r
     return fd;
 }
 
+int make_leaf(int parent, const char* name, Leaf leaf, unsigned mode) {
+    if (leaf == Leaf::kDirectory)
+        return raw::number(raw::syscall(SYS_mkdirat, parent, raw::word(name), static_cast<long>(mode)));
+    int fd = raw::openat(parent, name, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY, 0644);
+    return fd < 0 ? fd : raw::close(fd);
+}
+
+// False when it takes more than making one file or directory in one that exists: whatever the reason.
+bool make_last_in_root(Child& child, const char* path, Leaf leaf, unsigned mode, uint64_t resolve) {
+    size_t slash = length_of(path);
+    while (slash > 0 && path[slash - 1] != '/') --slash;
+    if (slash == 0 || slash >= kPathSize || !is_plain_name(path + slash)) return false;
+    copy_bytes(child.path, path, slash);
+    child.path[slash] = '\0';
+    int parent = open_in_root(child, child.path, O_PATH | O_DIRECTORY, resolve);
+    if (parent < 0) return false;
+    int err = make_leaf(parent, path + slash, leaf, mode);
+    raw::close(parent);
+    return err == 0;
+}
+
 // Makes the component [walk.done, end), which does not exist, from the descriptor of its parent.
 int make_component(Child& child, Walk& walk, size_t end, Leaf leaf, unsigned mode, uint64_t resolve) {
     int parent = open_prefix(child, walk, walk.done, O_PATH | O_DIRECTORY, resolve);
@@ -73,13 +94,7 @@ int make_component(Child& child, Walk& walk, size_t end, Leaf leaf, unsigned mod
     char saved = walk.path[end];
     walk.path[end] = '\0';
     const char* name = walk.path + begin;
-    int err = 0;
-    if (leaf == Leaf::kDirectory) {
-        err = raw::number(raw::syscall(SYS_mkdirat, parent, raw::word(name), static_cast<long>(mode)));
-    } else {
-        err = raw::openat(parent, name, O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY, 0644);
-        if (err >= 0) err = raw::close(err);
-    }
+    int err = make_leaf(parent, name, leaf, mode);
     walk.path[end] = saved;
     raw::close(parent);
     return err == -EEXIST ? 0 : err;
@@ -105,6 +120,11 @@ int open_in_root(Child& child, const char* path, uint64_t flags, uint64_t resolv
 int make_in_root(Child& child, const char* path, Leaf leaf, unsigned mode, uint64_t resolve) {
     int fd = open_in_root(child, path, O_PATH, resolve);
     if (fd != -ENOENT) return fd;
+    // Mostly the last component alone is missing.
+    if (make_last_in_root(child, path, leaf, mode, resolve)) {
+        fd = open_in_root(child, path, O_PATH, resolve);
+        if (fd != -ENOENT) return fd;
+    }
     Walk walk;
     walk.length = length_of(path);
     if (walk.length >= kPathSize) return -ENAMETOOLONG;
@@ -139,14 +159,17 @@ int make_in_root(Child& child, const char* path, Leaf leaf, unsigned mode, uint6
     return open_prefix(child, walk, walk.length, O_PATH, resolve);
 }
 
+bool is_plain_name(const char* name) {
+    bool dots = name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
+    return name[0] != '\0' && !dots;
+}
+
 int open_parent(Child& child, const char* path, const char** name) {
     size_t length = length_of(path);
     size_t slash = length;
     while (slash > 0 && path[slash - 1] != '/') --slash;
     *name = path + slash;
-    const char* last = *name;
-    bool dots = last[0] == '.' && (last[1] == '\0' || (last[1] == '.' && last[2] == '\0'));
-    if (last[0] == '\0' || dots) return -EINVAL;
+    if (!is_plain_name(*name)) return -EINVAL;
     if (slash >= kPathSize) return -ENAMETOOLONG;
     char parent[kPathSize];
     copy_bytes(parent, path, slash);

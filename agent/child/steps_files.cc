@@ -20,13 +20,26 @@ int settle(Child& child, int fd, const struct stat& status, uint32_t uid, uint32
     return set_mode(child, fd, mode);
 }
 
+// The directory of `path`, checked; the register's, not the caller's to close. Nodes and links come one after
+// the other in one directory: it is looked up once.
 int open_checked_parent(Child& child, const char* path, const char** name) {
+    size_t length = length_of(path);
+    while (length > 0 && path[length - 1] != '/') --length;
+    bool same = child.directory >= 0 && length == child.directory_length;
+    for (size_t i = 0; same && i < length; ++i) same = path[i] == child.directory_path[i];
+    if (same && is_plain_name(path + length)) {
+        *name = path + length;
+        return child.directory;
+    }
     int parent = open_parent(child, path, name);
     if (parent >= 0 && on_procfs(parent)) {
         raw::close(parent);
         return -EPERM;
     }
-    return parent;
+    int err = fill(child.directory, parent);
+    child.directory_path = path;
+    child.directory_length = length;
+    return err < 0 ? err : child.directory;
 }
 
 int write_all(int fd, const char* text) {
@@ -61,7 +74,6 @@ int step_node(Child& child, const PlanStep& step) {
         fd = raw::openat(parent, name, O_PATH | O_NOFOLLOW);
         err = fd < 0 ? fd : stat_of(fd, &status);
     }
-    raw::close(parent);
     // Whoever may write to the directory could have put something else there, before or after mknod.
     bool node = S_ISCHR(mode) || S_ISBLK(mode);
     if (err == 0 && ((status.st_mode & S_IFMT) != (mode & S_IFMT) || (node && status.st_rdev != step.b))) {
@@ -81,7 +93,6 @@ int step_symlink(Child& child, const PlanStep& step) {
     if (parent < 0) return parent;
     int err =
         raw::number(raw::syscall(SYS_symlinkat, raw::word(child.text(step.s2)), parent, raw::word(name)));
-    raw::close(parent);
     return err == -EEXIST ? 0 : err;
 }
 

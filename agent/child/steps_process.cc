@@ -111,10 +111,10 @@ int step_umask(Child& child, const PlanStep& step) {
 
 int step_bounding_caps(Child&, const PlanStep& step) {
     for (int cap = 0; cap < kCapabilitiesMax; ++cap) {
-        // The kernel's last capability is known at run time only.
-        if (raw::prctl(PR_CAPBSET_READ, static_cast<uint64_t>(cap)) < 0) break;
         if ((step.a >> cap & 1) != 0) continue;
         int err = raw::prctl(PR_CAPBSET_DROP, static_cast<uint64_t>(cap));
+        // The kernel's last capability is known at run time only.
+        if (err == -EINVAL || (err < 0 && raw::prctl(PR_CAPBSET_READ, static_cast<uint64_t>(cap)) < 0)) break;
         if (err < 0) return err;
     }
     return 0;

@@ -67,6 +67,7 @@ int step_pty_open(Child& child, const PlanStep& step) {
 }
 
 int step_pty_attach(Child& child, const PlanStep&) {
+    child.null_stdio = -1;
     int err = raw::number(raw::syscall(SYS_ioctl, child.tty, TIOCSCTTY, 0));
     for (int place = 0; err >= 0 && place <= 2; ++place) err = dup_onto(child.tty, place);
     raw::drop(child.tty);
@@ -79,6 +80,10 @@ int step_stdio(Child& child, const PlanStep& step) {
         int err = dup_onto(child.slot(step), place);
         return err < 0 ? err : 0;
     }
+    if (child.null_stdio >= 0) {
+        int err = dup_onto(child.null_stdio, place);
+        return err < 0 ? err : 0;
+    }
     int fd = open_in_root(child, "/dev/null", O_RDWR | O_NOCTTY | O_NONBLOCK);
     // The spawner's own 0 to 2 are the guest's /dev/null.
     if (fd == -ENOENT || fd == -ENOTDIR) return 0;
@@ -88,7 +93,9 @@ int step_stdio(Child& child, const PlanStep& step) {
     if (err == 0 && !is_null_device(status)) err = -ENODEV;
     if (err == 0) err = dup_onto(fd, place);
     raw::close(fd);
-    return err < 0 ? err : 0;
+    if (err < 0) return err;
+    child.null_stdio = place;
+    return 0;
 }
 
 int step_stdio_owner(Child&, const PlanStep& step) {
