@@ -114,7 +114,9 @@ function(berth_lean_link target)
     add_custom_target(${target}_lean_libraries DEPENDS ${copies})
     add_dependencies(${target} ${target}_lean_libraries)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${copies})
-    target_link_directories(${target} BEFORE PRIVATE ${folder})
+    # (Not as a link directory: CMake would also write it into the program as a run path, with which a static program
+    # that relocates itself does not start.)
+    target_link_options(${target} BEFORE PRIVATE -L${folder})
 endfunction()
 
 # berth_program(NAME SOURCES file... | SOURCES_DIR dir DEPENDS layer...)
@@ -149,13 +151,18 @@ function(berth_program name)
     endif()
 endfunction()
 
-# berth_unit_test(LAYER): tests/unit/LAYER/*.cc and tests/support/*.cc as the program unit_LAYER.
+# berth_unit_test(LAYER [OTHER...]): tests/unit/LAYER/*.cc with tests/support/LAYER/*.cc (and OTHER's) as the program
+# unit_LAYER.
 function(berth_unit_test layer)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/unit/${layer}/*.cc)
     if(NOT sources)
         return()
     endif()
-    file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/${layer}/*.cc)
+    set(support)
+    foreach(owner ${layer} ${ARGN})
+        file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/${owner}/*.cc)
+        list(APPEND support ${found})
+    endforeach()
     add_executable(unit_${layer} ${PROJECT_SOURCE_DIR}/tests/support/doctest_main.cc ${sources} ${support})
     target_compile_definitions(unit_${layer} PRIVATE DOCTEST_CONFIG_NO_EXCEPTIONS_BUT_WITH_ALL_ASSERTS
         BERTH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
