@@ -1,4 +1,5 @@
-// A move-only callable, for completions that outlive the call that asked for them. Empty ones may not be called.
+// A move-only callable, for completions that outlive the call that asked for them. Empty ones may not be
+// called.
 #pragma once
 
 #include <memory>
@@ -14,11 +15,11 @@ class Callback;
 
 template <typename Return, typename... Arguments>
 class Callback<Return(Arguments...)> {
-   public:
+ public:
     Callback() = default;
     template <typename Function>
-        requires(!std::is_same_v<std::remove_cvref_t<Function>, Callback>)
-    Callback(Function function)  // NOLINT(google-explicit-constructor)
+    requires(!std::is_same_v<std::remove_cvref_t<Function>, Callback>)
+        Callback(Function function)  // NOLINT(google-explicit-constructor)
         : held_(std::make_unique<Holder<Function>>(std::move(function))) {}
 
     explicit operator bool() const { return held_ != nullptr; }
@@ -29,7 +30,7 @@ class Callback<Return(Arguments...)> {
     // Takes the callable out and leaves this empty: for callables that must run once.
     Callback take() { return std::exchange(*this, Callback()); }
 
-   private:
+ private:
     struct Base {
         virtual ~Base() = default;
         virtual Return call(Arguments... arguments) = 0;
@@ -37,7 +38,9 @@ class Callback<Return(Arguments...)> {
     template <typename Function>
     struct Holder final : Base {
         explicit Holder(Function held) : function(std::move(held)) {}
-        Return call(Arguments... arguments) override { return function(std::forward<Arguments>(arguments)...); }
+        Return call(Arguments... arguments) override {
+            return function(std::forward<Arguments>(arguments)...);
+        }
         Function function;
     };
     std::unique_ptr<Base> held_;

@@ -6,8 +6,8 @@
 
 namespace berth::limits {
 
-// Names. Container and exec ids: [A-Za-z0-9_+-][A-Za-z0-9_.+-]*, so that they are file names in cgroupfs and in
-// /run.
+// Names. Container and exec ids: [A-Za-z0-9_+-][A-Za-z0-9_.+-]*, so that they are file names in cgroupfs and
+// in /run.
 inline constexpr size_t kContainerIdBytes = 128;
 inline constexpr size_t kExecIdBytes = 128;
 inline constexpr size_t kNamespaceBytes = 128;  // containerd namespace of an event envelope
@@ -79,14 +79,14 @@ inline constexpr size_t kGroups = 65'536;
 inline constexpr size_t kSeccompProfilesKept = 16;
 inline constexpr size_t kSeccompInstructions = 4096 * 8;
 inline constexpr size_t kSeccompRules = 8192;
-inline constexpr size_t kSeccompNames = 1024;     // in one rule
+inline constexpr size_t kSeccompNames = 1024;    // in one rule
 inline constexpr size_t kSeccompArguments = 64;  // in one rule
 inline constexpr size_t kUnifiedValueBytes = 64;
 inline constexpr size_t kBlockIoDevices = 1024;  // entries in each list of linux.resources.blockIO
 inline constexpr size_t kHugepageLimits = 16;
 inline constexpr size_t kRdmaDevices = 256;
 inline constexpr size_t kNetworkPriorities = 1024;
-inline constexpr size_t kCgroupDepth = 32;      // components of a cgroupsPath
+inline constexpr size_t kCgroupDepth = 32;       // components of a cgroupsPath
 inline constexpr size_t kCgroupNameBytes = 255;  // NAME_MAX
 
 // Launching.

@@ -73,7 +73,7 @@ class Process final : public LaunchObserver {
     uint32_t console_columns = 0;
     // The keeper reported the exit while the launch was still being told apart: handled when that is over.
     std::optional<core::ProcessRecord> held_exit;
-    Done<uint32_t> on_started;  // Start of an exec or init under way; value: pid
+    Done<uint32_t> on_started;               // Start of an exec or init under way; value: pid
     std::optional<core::Error> start_error;  // of an init: on_started gets it once the process is gone
     bool starting = false;
     bool start_failed =

@@ -84,9 +84,10 @@ class Runtime {
     core::Status kill(const core::ContainerId& id, const core::ExecId& exec_id, int signal, bool all);
     void pause(const core::ContainerId& id, Done<core::Unit> done);
     void resume(const core::ContainerId& id, Done<core::Unit> done);
-    // New limits, as one transaction (update_job.h): `resources_json` is a linux.resources object; what it does
-    // not name stays. FAILED_PRECONDITION: the container has stopped, is being deleted, or another update of it
-    // is under way (one at a time: the caller knows best what the second one should be merged with).
+    // New limits, as one transaction (update_job.h): `resources_json` is a linux.resources object; what it
+    // does not name stays. FAILED_PRECONDITION: the container has stopped, is being deleted, or another
+    // update of it is under way (one at a time: the caller knows best what the second one should be merged
+    // with).
     void update(const core::ContainerId& id, std::string_view resources_json, Done<core::Unit> done);
     // Takes back an update that is under way (its deadline passed).
     void cancel_update(const core::ContainerId& id, core::Error why);
@@ -181,9 +182,9 @@ class Runtime {
     EventHub events_;
     StreamTable streams_;
     SeccompCache seccomp_;
-    sys::UniqueFd sandbox_;                                        // the sandbox's cgroup
-    std::string sandbox_resources_;                                // what was asked of it, JSON
-    std::string sandbox_undo_;                                     // as Container::update_undo
+    sys::UniqueFd sandbox_;          // the sandbox's cgroup
+    std::string sandbox_resources_;  // what was asked of it, JSON
+    std::string sandbox_undo_;       // as Container::update_undo
     std::shared_ptr<UpdateJob> sandbox_update_;
     std::string cgroup_mount_;                                     // where cgroup2 is mounted in the guest
     std::map<uint64_t, std::pair<Container*, std::string>> keys_;  // process key -> container, exec id

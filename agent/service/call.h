@@ -52,14 +52,15 @@ class Call : public std::enable_shared_from_this<Call> {
     // begun, and to unpark Wait and Subscribe.
     void on_end(core::Callback<void(core::Code why)> handler) { end_handler_ = std::move(handler); }
 
-   protected:
-    // For the transport: the call ended without an answer. Runs the handler, once; answered calls drop it instead.
+ protected:
+    // For the transport: the call ended without an answer. Runs the handler, once; answered calls drop it
+    // instead.
     void ended_without_answer(core::Code why) {
         if (end_handler_) end_handler_.take()(why);
     }
     void drop_end_handler() { end_handler_ = {}; }
 
-   private:
+ private:
     core::Callback<void(core::Code why)> end_handler_;
 };
 

@@ -272,10 +272,9 @@ void TaskService::update(std::shared_ptr<Call> call) {
     if (!ids) return;
     const pb::Any& resources = request->resources();
     if (resources.type_url() != kResourcesType) {
-        return call->fail(core::invalid(format("update %s: resources: type URL %s is not known, only %s",
-                                               quoted(request->id()).c_str(),
-                                               quoted(resources.type_url()).c_str(),
-                                               quoted(kResourcesType).c_str())));
+        return call->fail(core::invalid(
+            format("update %s: resources: type URL %s is not known, only %s", quoted(request->id()).c_str(),
+                   quoted(resources.type_url()).c_str(), quoted(kResourcesType).c_str())));
     }
     call->on_end([this, id = ids->id](core::Code why) {
         if (why != core::Code::kDeadlineExceeded) return;

@@ -1,6 +1,6 @@
-// try_devices: reads lines "c|b MAJOR MINOR" and prints for each "TYPE MAJOR:MINOR" with the letters of what this process
-// may do: m (a node can be made), r and w (it can be opened; a device that is not there counts: the answer is then not
-// EPERM).
+// try_devices: reads lines "c|b MAJOR MINOR" and prints for each "TYPE MAJOR:MINOR" with the letters of what
+// this process may do: m (a node can be made), r and w (it can be opened; a device that is not there counts:
+// the answer is then not EPERM).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
