@@ -43,38 +43,48 @@ void Ledger::open(std::span<std::byte> memory) {
     next_ = 0;
 }
 
+std::span<LedgerSlot> Ledger::used_slots() const {
+    return slots_.empty() ? slots_ : slots_.first(std::min<size_t>(slots_[0].ever_used_, slots_.size()));
+}
+
 std::optional<uint32_t> Ledger::allocate(SlotUse use, uint8_t flags) {
-    for (size_t step = 0; step < slots_.size(); ++step) {
-        size_t index = (next_ + step) % slots_.size();
-        LedgerSlot& slot = slots_[index];
-        if (slot.use_ != SlotUse::kFree) continue;
-        slot = LedgerSlot{};
+    // Always the lowest free one, so that few pages are touched.
+    for (; next_ < slots_.size(); ++next_) {
+        LedgerSlot& slot = slots_[next_];
+        if (next_ < slots_[0].ever_used_ && slot.use_ != SlotUse::kFree) continue;
+        // Field by field: the first slot's ever_used_ must not be lost for an instant.
         slot.flags_ = flags;
+        slot.selector_ = 0;
+        slot.base_ = slot.target_ = slot.acked_ = 0;
+        slot.records_[0] = slot.records_[1] = StreamRecord{};
+        publish(slots_[0].ever_used_, std::max(slots_[0].ever_used_, next_ + 1));
         publish(slot.use_, use);
-        next_ = static_cast<uint32_t>((index + 1) % slots_.size());
-        return static_cast<uint32_t>(index);
+        return next_++;
     }
     return std::nullopt;
 }
 
 void Ledger::free(uint32_t index) {
-    if (index < slots_.size()) publish(slots_[index].use_, SlotUse::kFree);
+    if (index >= used_slots().size()) return;
+    publish(slots_[index].use_, SlotUse::kFree);
+    next_ = std::min(next_, index);
 }
 
 LedgerSlot* Ledger::find(uint32_t index) {
-    if (index >= slots_.size() || slots_[index].use_ == SlotUse::kFree) return nullptr;
+    if (index >= used_slots().size() || slots_[index].use_ == SlotUse::kFree) return nullptr;
     return &slots_[index];
 }
 
 size_t Ledger::used() const {
-    return static_cast<size_t>(std::count_if(
-        slots_.begin(), slots_.end(), [](const LedgerSlot& slot) { return slot.use_ != SlotUse::kFree; }));
+    return static_cast<size_t>(
+        std::count_if(used_slots().begin(), used_slots().end(),
+                      [](const LedgerSlot& slot) { return slot.use_ != SlotUse::kFree; }));
 }
 
 void Ledger::free_all_but(const std::vector<uint32_t>& named) {
     std::vector<uint32_t> sorted(named);
     std::sort(sorted.begin(), sorted.end());
-    for (uint32_t index = 0; index < slots_.size(); ++index) {
+    for (uint32_t index = 0; index < used_slots().size(); ++index) {
         if (!std::binary_search(sorted.begin(), sorted.end(), index)) free(index);
     }
 }

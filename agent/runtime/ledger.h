@@ -58,7 +58,10 @@ class LedgerSlot {
     SlotUse use_;
     uint8_t flags_;
     uint8_t selector_;
-    [[maybe_unused]] uint8_t reserved_[5];
+    [[maybe_unused]] uint8_t reserved_;
+    // Of the first slot only: how many slots from the first on were ever used. What lies behind was never
+    // touched, and costs no memory.
+    uint32_t ever_used_;
     uint64_t base_;
     uint64_t target_;
     uint64_t acked_;
@@ -88,8 +91,10 @@ class Ledger {
     void free_all_but(const std::vector<uint32_t>& named);
 
  private:
+    std::span<LedgerSlot> used_slots() const;
+
     std::span<LedgerSlot> slots_;
-    uint32_t next_ = 0;  // where to look first
+    uint32_t next_ = 0;  // no slot below it is free
 };
 
 inline constexpr size_t kLedgerBytes = limits::kLedgerSlots * sizeof(LedgerSlot);
