@@ -14,7 +14,8 @@ std::string bytes(std::initializer_list<int> values) {
 }
 
 TEST_CASE("a request frame is what containerd's client writes") {
-    TtrpcRequest request{.service = "S", .method = "M", .payload = "pp", .timeout_nano = 300};
+    TtrpcRequest request{
+        .service = "S", .method = "M", .payload = "pp", .timeout_nano = 300, .containerd_namespace = ""};
     request.containerd_namespace = "k8s";
     std::string frame = encode_request_frame(3, 0, request).value();
     std::string want = bytes({0, 0, 0, 48, 0, 0, 0, 3, 1, 0}) + bytes({0x0A, 1}) + "S" + bytes({0x12, 1}) +
@@ -93,7 +94,11 @@ TEST_CASE("requests: what is refused") {
 }
 
 TEST_CASE("requests cut at any byte never crash, and mostly fail") {
-    TtrpcRequest request{.service = "service", .method = "method", .payload = "payload", .timeout_nano = 1};
+    TtrpcRequest request{.service = "service",
+                         .method = "method",
+                         .payload = "payload",
+                         .timeout_nano = 1,
+                         .containerd_namespace = ""};
     request.containerd_namespace = "ns";
     std::string body = encode_request_frame(1, 0, request)->substr(10);
     int accepted = 0;
