@@ -29,19 +29,15 @@ std::shared_ptr<CgroupTeardown> CgroupTeardown::begin(loop::Loop& loop, sys::FdR
         new CgroupTeardown(loop, sandbox, std::move(directory), std::move(path), std::move(done)));
     teardown->self_ = teardown;
     if (teardown->directory_.valid()) {
+        // Kills the whole subtree, forks included (Linux 5.14). Gone already, or an older kernel: populated
+        // tells.
+        (void)sys::write_cgroup_file(teardown->directory_, "cgroup.kill", "1");
         teardown->events_ =
             sys::UniqueFd(openat(teardown->directory_.get(), "cgroup.events", O_RDONLY | O_CLOEXEC));
-        if (!teardown->events_.valid()) teardown->kill();
     }
     teardown->deadline_.arm_after_ms(limits::kTeardownDeadlineMs);
     teardown->first_.post();
     return teardown;
-}
-
-// Kills the whole subtree, forks included (Linux 5.14). Gone already, or an older kernel: populated tells.
-void CgroupTeardown::kill() {
-    (void)sys::write_cgroup_file(directory_, "cgroup.kill", "1");
-    killed_ = true;
 }
 
 void CgroupTeardown::step() {
@@ -52,7 +48,6 @@ void CgroupTeardown::step() {
                                       std::string_view::npos;
     if (!populated && try_remove()) return finish(core::ok());
     if (populated) {
-        if (!killed_) kill();
         if (!poll_.pending()) loop_.poll_multishot(poll_, events_.get(), POLLPRI);
     } else {
         // Unpopulated, yet EBUSY: the last task is still on its way out. The kernel tells nobody when it is.

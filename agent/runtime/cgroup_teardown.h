@@ -27,7 +27,6 @@ class CgroupTeardown : public std::enable_shared_from_this<CgroupTeardown> {
     CgroupTeardown(loop::Loop& loop, sys::FdRef sandbox, sys::UniqueFd directory, std::string path,
                    core::Callback<void(core::Status)> done);
     void step();
-    void kill();
     void on_events(loop::Op& op, int32_t result);
     void on_deadline();
     bool try_remove();
@@ -40,7 +39,6 @@ class CgroupTeardown : public std::enable_shared_from_this<CgroupTeardown> {
     sys::UniqueFd events_;
     std::string path_;
     core::Callback<void(core::Status)> done_;
-    bool killed_ = false;
     int64_t retry_ms_ = 1;
     std::shared_ptr<CgroupTeardown> self_;
     loop::Op poll_{loop::Op::to<&CgroupTeardown::on_events>(), this};

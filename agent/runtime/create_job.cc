@@ -205,8 +205,7 @@ core::Status CreateJob::apply(std::string_view json, Plans& plans) {
     runtime_.keys_[container_.init().key] = {&container_, ""};
     // The intent first: an agent that comes after a crash of ours takes all of it back.
     BERTH_TRY(container_.save(/*creating=*/true));
-    BERTH_TRY(write_state_file(runtime_.config().run_dir, container_.id.text(), "config.json", json,
-                               StateWrite::kFirst));
+    BERTH_TRY(write_state_file(runtime_.config().run_dir, container_.id.text(), "config.json", json));
     BERTH_TRY(make_cgroups(plans));
     BERTH_TRY(arm_memory_watch());
     BERTH_TRY(launch(plans));
@@ -231,7 +230,7 @@ core::Status CreateJob::make_cgroups(Plans& plans) {
         BERTH_TRY(adopt_empty_cgroup(directory));
     }
     BERTH_TRY(runtime_.open_cgroup_dirs(container_, layout.two_levels));
-    if (layout.two_levels) BERTH_TRY(container_.save(/*creating=*/true));
+    BERTH_TRY(container_.save(/*creating=*/true));
     // So that what it makes below can be removed again in bounded time.
     BERTH_TRY(sys::write_cgroup_file(container_.cgroup.outer, "cgroup.max.descendants",
                                      format("%zu", limits::kCgroupsOfContainer)));
@@ -244,7 +243,7 @@ core::Status CreateJob::make_cgroups(Plans& plans) {
         if (layout.two_levels)
             BERTH_TRY(sys::write_cgroup_file(container_.cgroup.inner, write.file.c_str(), write.value));
     }
-    BERTH_ASSIGN(device_program_, runtime_.device_programs_.get(plans.device_filter));
+    BERTH_ASSIGN(device_program_, sys::load_device_program(plans.device_filter));
     return core::ok();
 }
 

@@ -46,7 +46,6 @@ class MemoryWatch : public std::enable_shared_from_this<MemoryWatch> {
     sys::UniqueFd local_outer_;
     sys::UniqueFd local_inner_;
     MemoryReading first_;
-    mutable std::optional<MemoryReading> last_;
     OnReading on_reading_;
     std::shared_ptr<MemoryWatch> self_;  // while the poll is pending
     loop::Op poll_{loop::Op::to<&MemoryWatch::on_event>(), this};

@@ -79,7 +79,6 @@ class Process final : public LaunchObserver {
     bool start_failed =
         false;  // an exec that never became its program: deleted like any other, but it has no exit event
     bool retried_in_init_cgroup = false;
-    bool launch_is_stored = true;  // an init's gate and plan may be in the keeper's store
 
     // Sends a signal through the pidfd. NOT_FOUND: finished, or not started yet.
     core::Status signal(int number) const;

@@ -166,8 +166,6 @@ core::Status Runtime::start_init(Container& container) {
     BERTH_TRY(init.launch->go());
     // A created container without a gate in the store is one that was let go.
     keeper_.drop(container.gate_name(core::ExecId()));
-    keeper_.drop(container.plan_name(core::ExecId()));
-    init.launch_is_stored = false;
     return core::ok();
 }
 
@@ -178,6 +176,8 @@ void Runtime::on_process_executed(Container& container, Process& process) {
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
     save_or_log(container);
+    keeper_.drop(container.gate_name(process.exec_id()));
+    keeper_.drop(container.plan_name(process.exec_id()));
     v1::Event started = container.event(process.exec_id());
     (process.is_init() ? started.mutable_started() : started.mutable_exec_started())
         ->set_pid(static_cast<uint32_t>(process.pid));

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <memory>
 
 #include "agent/core/limits.h"
@@ -54,11 +53,11 @@ core::Status make_state_directories(const std::string& run_dir) {
 }
 
 core::Status write_state_file(const std::string& run_dir, const std::string& id, const char* name,
-                              std::string_view content, StateWrite how) {
+                              std::string_view content) {
     std::string directory = run_dir + "/state/" + id;
     std::string path = directory + "/" + name;
-    std::string beside = how == StateWrite::kFirst ? path : path + ".new";
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+    std::string beside = path + ".new";
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
     sys::UniqueFd fd(open(beside.c_str(), kFlags, 0600));
     if (!fd.valid() && errno == ENOENT) {
         BERTH_TRY(make_directory(directory));
@@ -66,11 +65,6 @@ core::Status write_state_file(const std::string& run_dir, const std::string& id,
     }
     if (!fd.valid()) return core::errno_error(errno, "open " + beside);
     BERTH_TRY(write_all(fd, content, beside));
-    if (ftruncate(fd.get(), static_cast<off_t>(content.size())) != 0)
-        return core::errno_error(errno, "truncate " + beside);
-    if (how == StateWrite::kFirst) return core::ok();
-    // Exchanged: the next write finds a file to write into, which costs half of making one and giving one up.
-    if (renameat2(AT_FDCWD, beside.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return core::ok();
     if (rename(beside.c_str(), path.c_str()) != 0) return core::errno_error(errno, "rename " + path);
     return core::ok();
 }
@@ -96,15 +90,10 @@ void remove_state(const std::string& run_dir, const std::string& id) {
     // The container's own mounts were in its own mount namespace: what is left here are empty directories and
     // our files.
     constexpr int kDepth = 6;
-    std::string own_state = run_dir + "/state/" + id;
-    unlink((own_state + "/state").c_str());
-    unlink((own_state + "/state.new").c_str());
-    unlink((own_state + "/config.json").c_str());
-    if (rmdir(own_state.c_str()) != 0 && errno != ENOENT) remove_below(AT_FDCWD, own_state.c_str(), kDepth);
+    remove_below(AT_FDCWD, (run_dir + "/state/" + id).c_str(), kDepth);
     std::string bundle = run_dir + "/bundles/" + id;
     for (const char* own : {"/mounts", "/rootfs"}) {
         std::string path = bundle + own;
-        if (rmdir(path.c_str()) == 0 || errno == ENOENT) continue;
         sys::UniqueFd directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
         if (!directory.valid()) continue;
         std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(directory.release()), closedir);

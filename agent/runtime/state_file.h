@@ -14,12 +14,8 @@ core::Status make_state_directories(const std::string& run_dir);
 
 // Replaces RUN_DIR/state/ID/NAME by `content`, atomically for a reader that comes after a crash. Makes the
 // directory.
-enum class StateWrite : uint8_t {
-    kReplace,  // beside it, then renamed: what was there stays whole until then
-    kFirst,    // in place: for a file that means nothing until another one says that it is there
-};
 core::Status write_state_file(const std::string& run_dir, const std::string& id, const char* name,
-                              std::string_view content, StateWrite how = StateWrite::kReplace);
+                              std::string_view content);
 
 // The content of RUN_DIR/state/ID/NAME; NOT_FOUND when it is not there.
 core::Result<std::string> read_state_file(const std::string& run_dir, const std::string& id,
