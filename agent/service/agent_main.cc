@@ -12,6 +12,7 @@
 #include <cstdlib>
 
 #include "agent/runtime/runtime.h"
+#include "agent/service/agent_filter.h"
 #include "agent/service/dispatch.h"
 #include "agent/service/listener.h"
 #include "agent/sys/log.h"
@@ -156,6 +157,8 @@ void run_agent(int keeper_socket_fd) {
     auto& gate = *new Streams(runtime.streams());
     auto& server = *new Server(loop, runtime.config(), *keys, dispatch, gate);
     add_listeners(server, welcome);
+    // From here on nothing is read that a host or a container wrote, but within these bounds.
+    if (auto confined = confine_agent(); !confined.ok()) die("agent.confine", confined.error());
     keeper.ready();
     if (config.ready_port != 0) new ReadyDial(loop, config.ready_port);
     sys::log(sys::LogLevel::kInfo, "agent.serving", "start %u, %zu containers", config.agent_starts + 1,
