@@ -4,6 +4,8 @@ berth_top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # Everything that is slow to make and the same for every checkout is kept here, outside the checkout.
 export BERTH_CACHE=${BERTH_CACHE:-/var/cache/berth}
 export CCACHE_DIR=${CCACHE_DIR:-$BERTH_CACHE/ccache}
+# Another checkout of the same sources makes the same objects.
+export CCACHE_BASEDIR=$berth_top CCACHE_NOHASHDIR=1
 # What one checkout compiled serves another in any folder.
 export CCACHE_BASEDIR=$berth_top CCACHE_NOHASHDIR=1
 # The interpreter that toolchain/setup installs, whatever else stands first on PATH.
