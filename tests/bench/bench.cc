@@ -7,7 +7,8 @@
 //     info N                Guest.Info; `info N CALLS`: while CALLS calls wait and a stream floods
 //     oom KILLS FILE        from a touch of memory that was one too many to the event
 //     stream BYTES          stdout of a process, from the first byte to the end
-//     many N                N containers that stay: each one's create and start
+//     many N                N containers that stay, many0 and on: each one's create and start
+//     more FROM N           those from FROM on, up to N of them in all
 //     drop PREFIX N         takes those away
 //     helper BERTH DIR      `berth --helper --run-dir DIR` until its first answer
 //     spawn FLOOR PATH      the same for `floor answer PATH`
@@ -27,99 +28,12 @@
 #include <cstring>
 #include <vector>
 
-#include "agent/client/events.h"
-#include "agent/client/io.h"
-#include "agent/client/session.h"
 #include "agent/client/stream_client.h"
-#include "agent/core/text.h"
-#include "proto/containerd/task.pb.h"
+#include "tests/bench/bench_client.h"
 
-using namespace berth;
+using namespace bench;
 
 namespace {
-
-[[noreturn]] void die(const core::Error& error) {
-    std::fprintf(stderr, "bench: %s\n", error.message.c_str());
-    std::exit(1);
-}
-template <typename T>
-T get(core::Result<T> result) {
-    if (!result.ok()) die(result.error());
-    return std::move(result).value();
-}
-
-void print(int64_t figure) {
-    std::printf("%lld\n", static_cast<long long>(figure));
-}
-
-std::string read_text(const char* path) {
-    std::string text;
-    std::FILE* file = std::fopen(path, "re");
-    if (file == nullptr) die(core::errno_error(errno, path));
-    char buffer[4096];
-    for (size_t count; (count = std::fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, count);
-    std::fclose(file);
-    return text;
-}
-
-class Bench {
- public:
-    Bench(client::Session session, std::string config)
-        : session_(std::move(session)), config_(std::move(config)) {
-        if (auto connected = session_.connect(); !connected.ok()) die(connected.error());
-    }
-
-    client::Session& session() { return session_; }
-
-    void create(const std::string& id, const char* arguments, bool with_stream) {
-        pb::task::CreateTaskRequest request;
-        request.set_id(id);
-        request.set_bundle("/run/bench");
-        if (with_stream) request.set_stdout("stream://");
-        std::string config = config_;
-        config.replace(config.find("@ARGS@"), 6, arguments);
-        request.mutable_options()->set_type_url(std::string(client::kSpecType));
-        request.mutable_options()->set_value(std::move(config));
-        get(session_.call<pb::task::CreateTaskResponse>(client::kTaskService, "Create", request));
-    }
-    void start(const std::string& id, const char* exec_id = "") {
-        get(session_.call<pb::task::StartResponse>(client::kTaskService, "Start", process(id, exec_id)));
-    }
-    uint32_t wait(const std::string& id, const char* exec_id = "") {
-        return get(session_.call<pb::task::WaitResponse>(client::kTaskService, "Wait", process(id, exec_id)))
-            .exit_status();
-    }
-    void remove(const std::string& id, const char* exec_id = "") {
-        get(session_.call<pb::task::DeleteResponse>(client::kTaskService, "Delete", process(id, exec_id)));
-    }
-    void end(const std::string& id) {
-        pb::task::KillRequest request;
-        request.set_id(id);
-        request.set_signal(SIGKILL);
-        (void)session_.call<pb::Empty>(client::kTaskService, "Kill", request);
-        wait(id);
-        remove(id);
-    }
-    void info() { get(session_.call<v1::InfoResponse>(client::kGuestService, "Info", v1::InfoRequest())); }
-
-    static pb::task::ProcessRequest process(const std::string& id, const char* exec_id) {
-        pb::task::ProcessRequest request;
-        request.set_id(id);
-        request.set_exec_id(exec_id);
-        return request;
-    }
-
- private:
-    client::Session session_;
-    std::string config_;
-};
-
-constexpr char kTrue[] = R"(["/bin/floor","true"])";
-constexpr char kSleep[] = R"(["/bin/floor","sleep"])";
-
-void expect_ok(uint32_t status) {
-    if (status != 0) die(core::make_error(core::Code::kInternal, core::format("exit status %u", status)));
-}
 
 void lifecycle(Bench& bench, long runs) {
     for (long i = 0; i < runs; ++i) {
@@ -251,9 +165,9 @@ void stream(Bench& bench, long long bytes) {
     bench.remove("bench");
 }
 
-void many(Bench& bench, const char* prefix, long count) {
-    for (long i = 0; i < count; ++i) {
-        std::string id = core::format("%s%ld", prefix, i);
+void many(Bench& bench, long from, long count) {
+    for (long i = from; i < count; ++i) {
+        std::string id = core::format("many%ld", i);
         int64_t begun = client::now_ns();
         bench.create(id, kSleep, false);
         bench.start(id);
@@ -325,7 +239,8 @@ int main(int argc, char** argv) {
     if (command == "info") info(bench, count, std::atol(last));
     if (command == "oom") oom(bench, count, last);
     if (command == "stream") stream(bench, std::atoll(argv[5]));
-    if (command == "many") many(bench, "many", count);
+    if (command == "many") many(bench, 0, count);
+    if (command == "more") many(bench, count, std::atol(last));
     if (command == "drop") {
         for (long i = 0; i < std::atol(last); ++i) bench.end(argv[5] + std::to_string(i));
     }

@@ -5,7 +5,8 @@
    floor lifecycle|exec N ROOTFS vsock|unix   N times; one line of nanoseconds each
    floor stream BYTES vsock|unix direct|pipe  raw write and read of a socket; `pipe`: the bytes come out of a
    pipe floor answer PATH                          a server that answers one byte on a unix socket, then ends
-   and what runs in containers: floor true | floor write BYTES | floor sleep | floor oom FILE N */
+   and what runs in containers: floor true | floor write BYTES | floor sleep | floor oom FILE N |
+   floor walk BYTES                                 touches each page of BYTES, for ever */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -446,6 +447,16 @@ static void run_out_of_memory(const char* path, long kills) {
     }
 }
 
+/* More than memory.high allows, again and again: the kernel reclaims at each round. */
+static void walk(long long bytes) {
+    for (;;) {
+        char* memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) die("mmap");
+        for (long long at = 0; at < bytes; at += 4096) memory[at] = 1;
+        munmap(memory, (size_t)bytes);
+    }
+}
+
 static void answer(const char* path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path, path, sizeof address.sun_path - 1);
@@ -470,6 +481,8 @@ int main(int argc, char** argv) {
         write_bytes(1, atoll(argv[2]));
     } else if (strcmp(what, "oom") == 0 && argc == 4) {
         run_out_of_memory(argv[2], atol(argv[3]));
+    } else if (strcmp(what, "walk") == 0 && argc == 3) {
+        walk(atoll(argv[2]));
     } else if (strcmp(what, "answer") == 0 && argc == 3) {
         answer(argv[2]);
     } else if (strcmp(what, "stream") == 0 && argc == 5) {
