@@ -46,7 +46,7 @@ def case_proc_and_sys_that_are_symlinks(guest):
     for name in ("proc", "sys"):
         done = run(guest, changed(spec("exit 0"), root__path="/run/test/image"), before=f"""
             rm -rf $work/image; mkdir -p $work/image; cp -a /run/rootfs/. $work/image
-            rmdir $work/image/{name}; mkdir $work/image/elsewhere; ln -s /elsewhere $work/image/{name}""")
+            rm -rf $work/image/{name}; mkdir $work/image/elsewhere; ln -s /elsewhere $work/image/{name}""")
         expect(done.status != 0, f"/{name} as a symlink was taken")
         expect(f"({name if name == 'proc' else 'sysfs'} on /{name})" in done.err and "ELOOP" in done.err, f"{name}: {done!r}")
     expect_eq("the guest", _tree(guest), before)
@@ -59,14 +59,14 @@ def case_dev_that_is_a_symlink(guest):
     value["mounts"] = [mount for mount in value["mounts"] if not mount["destination"].startswith("/dev")]
     done = run(guest, value, before="""
         rm -rf $work/image /target; mkdir -p $work/image; cp -a /run/rootfs/. $work/image
-        rmdir $work/image/dev; ln -s /target $work/image/dev""")
+        rm -rf $work/image/dev; ln -s /target $work/image/dev""")
     # In root: the nodes, if any, lie in the image's own /target.
     expect("ran" in done.out or done.status != 0, f"{done!r}")
     expect_eq("the guest", _tree(guest), before)
     value = changed(spec("echo ran"), root__path="/run/test/image", root__readonly=False)
     done = run(guest, value, before="""
         rm -rf $work/image; mkdir -p $work/image; cp -a /run/rootfs/. $work/image
-        rmdir $work/image/dev; ln -s ../../../../../../../../target $work/image/dev""")
+        rm -rf $work/image/dev; ln -s ../../../../../../../../target $work/image/dev""")
     expect_eq("the guest", _tree(guest), before)
 
 
