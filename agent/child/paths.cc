@@ -5,6 +5,7 @@
 #include <sys/vfs.h>
 
 #include "agent/child/child.h"
+#include "agent/core/check.h"
 
 namespace berth::child {
 
@@ -35,7 +36,7 @@ size_t component_end(const Walk& walk) {
 // Replaces the dangling symlink that is the component [walk.done, end) by its target.
 int expand_symlink(Walk& walk, int link_fd, size_t end) {
     if (++walk.symlinks > kSymlinksMax) return -ELOOP;
-    char target[kPathSize];
+    BERTH_UNINITIALIZED char target[kPathSize];
     long size = raw::syscall(SYS_readlinkat, link_fd, raw::word(""), raw::word(target), sizeof(target) - 1);
     if (size < 0) return raw::number(size);
     if (size == 0 || size == static_cast<long>(sizeof(target)) - 1) return -ENAMETOOLONG;
@@ -43,7 +44,7 @@ int expand_symlink(Walk& walk, int link_fd, size_t end) {
     size_t rest = walk.length - end;
     size_t head = target[0] == '/' ? 0 : walk.done;
     if (head + 1 + target_length + rest >= kPathSize) return -ENAMETOOLONG;
-    char tail[kPathSize];
+    BERTH_UNINITIALIZED char tail[kPathSize];
     copy_bytes(tail, walk.path + end, rest);
     size_t at = head;
     walk.path[at++] = '/';
@@ -125,7 +126,7 @@ int make_in_root(Child& child, const char* path, Leaf leaf, unsigned mode, uint6
         fd = open_in_root(child, path, O_PATH, resolve);
         if (fd != -ENOENT) return fd;
     }
-    Walk walk;
+    BERTH_UNINITIALIZED Walk walk;
     walk.length = length_of(path);
     if (walk.length >= kPathSize) return -ENAMETOOLONG;
     copy_bytes(walk.path, path, walk.length + 1);
@@ -171,14 +172,14 @@ int open_parent(Child& child, const char* path, const char** name) {
     *name = path + slash;
     if (!is_plain_name(*name)) return -EINVAL;
     if (slash >= kPathSize) return -ENAMETOOLONG;
-    char parent[kPathSize];
+    BERTH_UNINITIALIZED char parent[kPathSize];
     copy_bytes(parent, path, slash);
     parent[slash] = '\0';
     return make_in_root(child, slash == 0 ? "/" : parent, Leaf::kDirectory, 0755);
 }
 
 int make_directories(const char* path, unsigned mode) {
-    char prefix[kPathSize];
+    BERTH_UNINITIALIZED char prefix[kPathSize];
     size_t length = length_of(path);
     if (length >= kPathSize) return -ENAMETOOLONG;
     for (size_t i = 1; i <= length; ++i) {

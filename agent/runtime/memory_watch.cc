@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <string_view>
 
+#include "agent/core/check.h"
+
 namespace berth::runtime {
 namespace {
 
@@ -13,7 +15,7 @@ namespace {
 constexpr size_t kFileBytes = 4096;
 
 bool read_counters(sys::FdRef fd, core::MemoryEvents& into) {
-    char text[kFileBytes];
+    BERTH_UNINITIALIZED char text[kFileBytes];
     ssize_t count = pread(fd.get(), text, sizeof text, 0);
     if (count < 0) return false;
     auto parsed = core::parse_memory_events(std::string_view(text, static_cast<size_t>(count)));

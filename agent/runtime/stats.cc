@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "agent/core/check.h"
 #include "agent/core/text.h"
 #include "agent/runtime/runtime.h"
 #include "proto/containerd/metrics.pb.h"
@@ -19,7 +20,13 @@ namespace metrics = pb::metrics;
 constexpr size_t kFileBytes = 32'768;
 constexpr size_t kPerTurn = 4;
 
-std::string_view read_text(int directory, const char* name, std::span<char> buffer) {
+// What a file of a cgroup shows is one record, which the kernel's seq_file gives whole to a read that has the
+// room (Documentation/filesystems/seq_file.rst): no second read to see its end. /proc/PID/net/dev is a record
+// a line.
+enum class Records { kOne, kMany };
+
+std::string_view read_text(int directory, const char* name, std::span<char> buffer,
+                           Records records = Records::kOne) {
     sys::UniqueFd fd(openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!fd.valid()) return {};
     size_t used = 0;
@@ -28,6 +35,7 @@ std::string_view read_text(int directory, const char* name, std::span<char> buff
         if (count < 0 && errno == EINTR) continue;
         if (count <= 0) break;
         used += static_cast<size_t>(count);
+        if (records == Records::kOne) break;
     }
     std::string_view text(buffer.data(), used);
     if (used == buffer.size()) text = text.substr(0, text.rfind('\n') + 1);
@@ -170,7 +178,7 @@ void add_hugetlb(int cgroup, std::string_view page_size, std::span<char> buffer,
 }  // namespace
 
 std::string read_metrics(sys::FdRef cgroup, std::span<const std::string> files, std::string_view net_dev) {
-    char buffer[kFileBytes];
+    BERTH_UNINITIALIZED char buffer[kFileBytes];
     core::CgroupStats stats;
     for (size_t i = 0; i < static_cast<size_t>(core::StatFile::kCount); ++i) {
         auto file = static_cast<core::StatFile>(i);
@@ -202,8 +210,9 @@ std::string container_metrics(const Container& container, std::span<const std::s
     std::string net_dev;
     // Its own namespace only: a joined one belongs to somebody else, and is told there.
     if (network != nullptr && network->path.empty() && init.pidfd.valid() && init.pid > 0) {
-        char buffer[kFileBytes];
-        net_dev = read_text(AT_FDCWD, core::format("/proc/%d/net/dev", init.pid).c_str(), buffer);
+        BERTH_UNINITIALIZED char buffer[kFileBytes];
+        net_dev =
+            read_text(AT_FDCWD, core::format("/proc/%d/net/dev", init.pid).c_str(), buffer, Records::kMany);
         // Its pid may be somebody else's by now.
         if (!init.signal(0).ok()) net_dev.clear();
     }

@@ -6,6 +6,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "agent/core/check.h"
+
 namespace berth::sys {
 namespace {
 
@@ -36,7 +38,7 @@ void set_log_overflow(int fd) {
 
 void log(LogLevel level, const char* event, const char* pattern, ...) {
     if (level > g_sink.level) return;
-    char line[1024];
+    BERTH_UNINITIALIZED char line[1024];
     int used = snprintf(line, sizeof line, "%s: %s: %s: ", g_sink.process_name,
                         kLevelNames[static_cast<uint8_t>(level)], event);
     if (used < 0) return;

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "agent/core/check.h"
+
 namespace berth::sys {
 
 using core::errno_error;
@@ -12,7 +14,7 @@ core::Result<std::string> read_small_file(FdRef directory, const char* path, siz
     UniqueFd fd(::openat(directory.get(), path, O_RDONLY | O_CLOEXEC | O_NOCTTY));
     if (!fd.valid()) return errno_error(errno, std::string("read ") + path);
     std::string content;
-    char chunk[4096];
+    BERTH_UNINITIALIZED char chunk[4096];
     while (true) {
         ssize_t got = ::read(fd.get(), chunk, sizeof chunk);
         if (got < 0 && errno == EINTR) continue;

@@ -78,7 +78,7 @@ int open_or_die(int directory, const char* name, int flags) {
 }
 
 // Everything that Stats has fields for, read as the agent does: opened, read to its end, closed.
-void read_files(const char* container) {
+void read_files(const char* container, const char* net_dev) {
     static constexpr const char* kFiles[] = {
         "pids.current",        "pids.max",          "cpu.stat",
         "cpu.pressure",        "memory.stat",       "memory.current",
@@ -88,28 +88,39 @@ void read_files(const char* container) {
         "rdma.current",        "rdma.max",          "hugetlb.2MB.current",
         "hugetlb.2MB.max",     "hugetlb.2MB.events"};
     static char buffer[32768];
-    int directory = open_or_die(AT_FDCWD, container, O_RDONLY | O_DIRECTORY);
-    for (const char* file : kFiles) {
+    auto read_one = [](int directory, const char* file) {
         int fd = openat(directory, file, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) continue;
+        if (fd < 0) return;
         while (read(fd, buffer, sizeof buffer) > 0) {
         }
         close(fd);
-    }
+    };
+    int directory = open_or_die(AT_FDCWD, container, O_RDONLY | O_DIRECTORY);
+    for (const char* file : kFiles) read_one(directory, file);
+    read_one(AT_FDCWD, net_dev);
     close(directory);
 }
 
+// Of the init's own network, as its Stats tell it.
+std::string net_dev_of(const std::string& container) {
+    std::string pids = read_text((container + "/cgroup.procs").c_str());
+    return "/proc/" + pids.substr(0, pids.find('\n')) + "/net/dev";
+}
+
 void bare(const char* what, long runs, long count) {
-    const std::string root = "/sys/fs/cgroup/berth/";
+    const std::string root = "/sys/fs/cgroup/berth/many";
+    std::vector<std::string> net_devs;
+    for (long at = 0; at < count; ++at) net_devs.push_back(net_dev_of(root + std::to_string(at)));
     for (long i = 0; i < runs; ++i) {
         int64_t begun = client::now_ns();
         if (std::strcmp(what, "update") == 0) {
-            int fd = open_or_die(AT_FDCWD, (root + "many0/memory.max").c_str(), O_WRONLY);
+            int fd = open_or_die(AT_FDCWD, (root + "0/memory.max").c_str(), O_WRONLY);
             std::string value = std::to_string(i % 2 == 0 ? kSmall : kLarge);
             if (write(fd, value.data(), value.size()) < 0) die(core::errno_error(errno, "memory.max"));
             close(fd);
         } else {
-            for (long at = 0; at < count; ++at) read_files((root + "many" + std::to_string(at)).c_str());
+            for (long at = 0; at < count; ++at)
+                read_files((root + std::to_string(at)).c_str(), net_devs[static_cast<size_t>(at)].c_str());
         }
         print(client::now_ns() - begun);
     }
