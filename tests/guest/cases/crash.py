@@ -186,8 +186,9 @@ def case_output_while_the_agent_is_killed(guest):
                 if unacknowledged > stream.window // 2 or dice.random() < 0.2:
                     stream.ack()
                     unacknowledged = 0
-                if kills.alive() and dice.random() < 0.02:
-                    time.sleep(0.05)
+                # On a slow host, too, what flows is to last longer than the kills.
+                if kills.alive() and (dice.random() < 0.02 or count * 8 > total * attachments):
+                    time.sleep(0.3)
         except (OSError, EOFError):
             pass
         finally:
@@ -217,7 +218,7 @@ def case_input_while_the_agent_is_killed(guest):
             while stream.offset < len(noise):
                 stream.write(noise[stream.offset:stream.offset + dice.randrange(1, 100000)])
                 if kills.alive():
-                    time.sleep(0.03)
+                    time.sleep(0.3 if stream.offset * 5 > len(noise) * attachments else 0.03)
             stream.flush()
             stream.end()
             # CLOSED 0 comes when all of it was handed over, or the connection breaks and the end is said again.
