@@ -49,7 +49,8 @@ DATA = b"".join(b"%d\n" % number for number in range(1, 620_000))[:4 << 20]
 
 def shim_of(guest):
     """The shim, with a root file system for containers at /run/rootfs."""
-    guest.check(". /tests/lib.sh; make_rootfs; [ -e $rootfs/data ] || seq 1 619999 | head -c 4194304 >$rootfs/data")
+    # A case that failed may have left a killer of agents behind (crash.py).
+    guest.check(". /tests/lib.sh; mkdir -p $work; touch $work/killer-enough; make_rootfs; [ -e $rootfs/data ] || seq 1 619999 | head -c 4194304 >$rootfs/data")
     for client in list(shims.Client.every):  # of the cases before
         client.close()
     shim = shims.of_guest(guest)
