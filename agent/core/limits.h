@@ -59,6 +59,7 @@ inline constexpr size_t kEventFilterBytes = 1024;
 
 // OCI spec.
 inline constexpr size_t kSpecJsonBytes = 4u << 20;
+inline constexpr size_t kKernelConfigBytes = 1u << 20;  // of berth --check-kernel
 inline constexpr size_t kJsonDepth = 64;
 inline constexpr size_t kJsonValues = 1u << 18;
 inline constexpr size_t kMounts = 4096;
@@ -67,6 +68,8 @@ inline constexpr size_t kAnnotations = 4096;
 inline constexpr size_t kMaskedPaths = 1024;
 inline constexpr size_t kSysctls = 1024;
 inline constexpr size_t kSysctlValueBytes = 4095;
+inline constexpr size_t kHooks = 256;             // of one kind
+inline constexpr size_t kHookOutputBytes = 1024;  // the end of it, for an error
 inline constexpr size_t kDevices = 1024;
 inline constexpr size_t kDeviceRules = 1024;
 inline constexpr size_t kDeviceProgramInstructions = 32'767;  // jumps reach no further

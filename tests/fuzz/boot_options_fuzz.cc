@@ -1,5 +1,5 @@
-// The kernel command line, the module list and the tables of the firmware and the kernel: the first byte
-// chooses.
+// The kernel command line, the module list, a kernel's config and the tables of the firmware and the kernel:
+// the first byte chooses.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,6 +10,7 @@
 
 #include "agent/core/boot_options.h"
 #include "agent/core/cgroup_mount.h"
+#include "agent/core/kernel_features.h"
 #include "agent/core/smbios.h"
 #include "agent/core/text.h"
 
@@ -35,6 +36,14 @@ void check_flags(std::string_view text) {
     if (options.ok()) require(options->run_dir.front() == '/');
 }
 
+void check_kernel_config(std::string_view text) {
+    auto config = berth::core::KernelConfig::parse(text);
+    if (!config.ok()) return;
+    auto verdicts = berth::core::check_kernel_config(*config);
+    require(verdicts.size() == berth::core::kernel_features().size());
+    require(!berth::core::print_kernel_check(verdicts).text.empty());
+}
+
 void check_smbios(std::string_view text) {
     auto found =
         berth::core::find_oem_string(std::as_bytes(std::span(text.data(), text.size())), "berth.secret=");
@@ -49,6 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
     switch (data[0]) {
         case 'f': check_flags(text); break;
+        case 'k': check_kernel_config(text); break;
         case 'm': (void)berth::core::parse_module_list(text).ok(); break;
         case 's': check_smbios(text); break;
         case 'c':
