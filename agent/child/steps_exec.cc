@@ -162,8 +162,8 @@ int step_home(Child& child, const PlanStep& step) {
     return 0;
 }
 
-int step_resolve_exe(Child& child, const PlanStep&) {
-    const char* name = child.argv[0];
+int step_resolve_exe(Child& child, const PlanStep& step) {
+    const char* name = step.s1.offset == 0 ? child.argv[0] : child.text(step.s1);
     if (name[0] == '\0') return -ENOENT;
     for (const char* at = name; *at != '\0'; ++at) {
         if (*at != '/') continue;

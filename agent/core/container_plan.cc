@@ -208,7 +208,8 @@ Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
                              .allow_vsock = spec.berth.allow_vsock,
                              .has_profile = spec.seccomp.has_value(),
                              .make_cwd = true,
-                             .personality = spec.personality};
+                             .personality = spec.personality,
+                             .start_hooks = spec.hooks.has(HookKind::kStartContainer)};
     BERTH_TRY(check_process(process));
 
     LaunchPlanBuilder builder(PlanKind::kContainer);
@@ -222,7 +223,8 @@ Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
     BERTH_TRY(emit_rootfs(builder, {.mounts = &launch.rootfs,
                                     .facts = launch.facts,
                                     .bundle_dir = launch.bundle_dir,
-                                    .root_path = root_path}));
+                                    .root_path = root_path,
+                                    .root_in_place = spec.hooks.has_create()}));
     BERTH_TRY(emit_spec_mounts(builder, {.spec = &spec,
                                          .facts = launch.facts,
                                          .bundle_dir = launch.bundle_dir,
@@ -231,6 +233,8 @@ Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
     emit_pty(builder, process);
     if (spec.process.terminal) emit_console(builder);
     emit_early_cwd(builder, spec);
+    // The old root is there for the hooks, and mounts of theirs on the new one are seen in the container.
+    if (spec.hooks.has_create()) builder.step(PlanOp::kHookPoint, "hooks").a = kHookPointCreate;
     emit_root_switch(builder, spec);
     emit_sysctls(builder, spec);
     emit_hidden_paths(builder, spec);

@@ -78,12 +78,28 @@ struct ExecLaunch {
     std::string id;  // the container's
     StdioLayout stdio;
     SeccompPrograms seccomp;
+    std::string executable;  // what is run instead of args[0]
 };
 
 // The plan of one more process in a running container. It joins by the init's pidfd; what `process` leaves
 // out is the container's; it never gets what the init does not have (capabilities outside of the init's
 // bounding set: PERMISSION_DENIED; no_new_privs stays on when the container has it).
 Result<LaunchPlan> plan_exec(const ExecLaunch& launch);
+
+struct HookLaunch {
+    const ContainerSpec* spec = nullptr;
+    const GuestFacts* facts = nullptr;
+    std::string id;
+    HookKind kind = HookKind::kPrestart;
+    size_t index = 0;         // in its kind
+    std::string working_dir;  // where it exists; else "/"
+    SeccompPrograms seccomp;  // of startContainer
+};
+
+// The plan of one hook: FdSource::kStdin has the container's state, kStdout takes what it says, kStderr too.
+// Those in the guest's namespaces stay in the spawner's cgroup: the container's limits are not for them.
+// startContainer's is an exec of the container's own process with another program.
+Result<LaunchPlan> plan_hook(const HookLaunch& launch);
 
 // The second level of cgroups: a container that could undo its own limits (CAP_SYS_ADMIN, or a writable
 // cgroup mount) gets its limits and device program on an outer cgroup that its namespace does not show.

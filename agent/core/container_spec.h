@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/core/hooks.h"
 #include "agent/core/mount_options.h"
 #include "agent/core/resources.h"
 #include "agent/core/result.h"
@@ -121,6 +122,7 @@ struct ContainerSpec {
     std::vector<MountSpec> mounts;
     std::vector<std::pair<std::string, std::string>> annotations;  // all of them
     BerthAnnotations berth;
+    Hooks hooks;
     std::vector<NamespaceSpec> namespaces;
     std::vector<DeviceSpec> devices;
     std::vector<std::pair<std::string, std::string>> sysctls;  // {"net/ipv4/ip_forward", "1"}

@@ -36,6 +36,8 @@ Status check_capabilities(const CapabilitySets& asked, uint64_t bounding, uint32
     return ok();
 }
 
+}  // namespace
+
 void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
     uint64_t flags = 0;
     for (const NamespaceSpec& entry : spec.namespaces)
@@ -56,8 +58,6 @@ void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
     step.a = flags;
 }
 
-}  // namespace
-
 // The recipe of an exec.
 Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
     const ContainerSpec& spec = *launch.spec;
@@ -75,6 +75,7 @@ Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
         .has_profile = spec.seccomp.has_value(),
         .make_cwd = false,
         .personality = spec.personality,
+        .executable = launch.executable,
     };
     BERTH_TRY(check_capabilities(process.capabilities, init_sets.bounding, launch.facts->last_cap));
     BERTH_TRY(check_process(process));

@@ -132,8 +132,8 @@ enum class PlanOp : uint16_t {
     kPdeathsig,  // prctl(PR_SET_PDEATHSIG, a)
     // Talking to the agent.
     kHookPoint,   // tells the agent that hook point a is reached, waits for its go
-    kResolveExe,  // finds argv[0] on PATH of the plan's environment, as execvp would; fails with ENOENT,
-                  // EACCES, or ELOOP (a magic link such as /proc/self/exe)
+    kResolveExe,  // finds s1 (absent: argv[0]) on PATH of the plan's environment, as execvp would; fails with
+                  // ENOENT, EACCES, or ELOOP (a magic link such as /proc/self/exe)
     kReady,       // tells the agent that the set-up is done, waits for the go of Start
     kExec,        // execve of what kResolveExe found, or argv[0] as it is; only returns on failure
     kLast = kExec,
@@ -173,6 +173,7 @@ struct PlanHeader {
     uint16_t use_intermediate =
         0;  // exec into a container that could look at the child: two clones (see spawner)
     uint16_t setgroups_deny = 0;           // write "deny" to setgroups before gid_map
+    uint16_t stay_in_cgroup = 0;           // not into slot kSlotCgroup: the spawner's own (hooks)
     uint64_t clone_flags = 0;              // CLONE_NEW* only
     int32_t pid_namespace_slot = kNoSlot;  // joined by the spawner before it clones, left again after
     int32_t time_namespace_slot = kNoSlot;

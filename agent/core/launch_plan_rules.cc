@@ -100,7 +100,7 @@ constexpr OpRule rule_of(PlanOp op) {
         case kCloseFds: return {"close_range"};
         case kPdeathsig: return {"parent death signal"};
         case kHookPoint: return {"hooks"};
-        case kResolveExe: return {"find executable"};
+        case kResolveExe: return {"find executable", kTextMaybe};
         case kReady: return {"wait for start"};
         case kExec: return {"execve"};
     }
@@ -219,7 +219,8 @@ class Checker {
         if (h.timens_offsets.offset != 0 && (h.clone_flags & CLONE_NEWTIME) == 0) {
             return "time offsets without CLONE_NEWTIME";
         }
-        if (h.use_intermediate > 1 || h.setgroups_deny > 1) return "flag is neither 0 nor 1";
+        if (h.use_intermediate > 1 || h.setgroups_deny > 1 || h.stay_in_cgroup > 1)
+            return "flag is neither 0 nor 1";
         // The intermediate clones; it can write nothing for a child that waits for mappings.
         if (h.use_intermediate == 1 && h.clone_flags != 0) return "an intermediate with new namespaces";
         if (h.nofile_soft > h.nofile_hard) return "nofile_soft above nofile_hard";

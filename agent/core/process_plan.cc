@@ -176,9 +176,15 @@ void emit_process(LaunchPlanBuilder& builder, const ProcessPlanInput& input) {
     if (input.no_new_privileges) builder.step(PlanOp::kNoNewPrivs, "process.noNewPrivileges");
     if (!input.no_new_privileges) emit_filters(builder, input);
     emit_identity(builder, input);
-    builder.step(PlanOp::kResolveExe, "process.args[0] " + quoted(process.args[0]));
+    if (input.executable.empty()) {
+        builder.step(PlanOp::kResolveExe, "process.args[0] " + quoted(process.args[0]));
+    } else {
+        PlanString path = builder.string(input.executable);
+        builder.step(PlanOp::kResolveExe, quoted(input.executable)).s1 = path;
+    }
     builder.step(PlanOp::kCloseFds, "close_range");
     builder.step(PlanOp::kReady, "");
+    if (input.start_hooks) builder.step(PlanOp::kHookPoint, "hooks.startContainer").a = kHookPointStart;
     if (input.no_new_privileges) emit_filters(builder, input);
     builder.step(PlanOp::kExec, "exec " + quoted(process.args[0]));
     builder.argv(process.args);

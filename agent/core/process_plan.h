@@ -22,11 +22,16 @@ struct ProcessPlanInput {
     bool has_profile = false;  // the spec has a linux.seccomp: its filter must be there
     bool make_cwd = false;     // a missing process.cwd is made
     std::optional<uint32_t> personality;
+    bool start_hooks = false;       // waits for hooks after Start
+    std::string_view executable{};  // empty: args[0]
 };
 
 // Refuses what this guest cannot do for the process (LSM labels) or what contradicts itself: too many groups,
 // extra descriptors twice, a filter that is missing. Nothing is emitted.
 Status check_process(const ProcessPlanInput& input);
+
+// Joins the namespaces of the running container by its init's pidfd, its pid namespace by way of the spawner.
+void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec);
 
 // The pty when process.terminal is set: opened from the container's own devpts in the register `root`.
 void emit_pty(LaunchPlanBuilder& builder, const ProcessPlanInput& input);

@@ -309,7 +309,7 @@ void emit_plain_root(LaunchPlanBuilder& builder, const RootfsPlanInput& input) {
     // Bound onto a place of ours, so that the root is a mount of its own, as pivot_root demands.
     constexpr std::string_view kLabel = "root.path";
     PlanString source = builder.string(input.root_path);
-    PlanString place = builder.string(input.bundle_dir + "/rootfs");
+    PlanString place = builder.string(input.root_in_place ? input.root_path : input.bundle_dir + "/rootfs");
     PlanStep& tree = builder.step(PlanOp::kTreeGuest, kLabel);
     tree.s1 = source;
     tree.a = kAtRecursive;

@@ -26,6 +26,8 @@ struct RootfsPlanInput {
     const GuestFacts* facts = nullptr;
     std::string bundle_dir;
     std::string root_path;  // used when there are no mounts: cleaned, absolute, in the guest
+    // root_path is bound onto itself instead of bundle_dir/rootfs: hooks know it by its own name.
+    bool root_in_place = false;
 };
 
 // Steps after which the register `root` is the container's root, mounted on bundle_dir/rootfs. The last mount

@@ -34,13 +34,6 @@ void parse_root(JsonObject& config, ContainerSpec& out) {
     if (has_dot_dot(out.root_path)) root.fail("path", "must not contain \"..\"");
 }
 
-void refuse_hooks(JsonObject& config) {
-    JsonObject hooks(config.report(), config.find("hooks"), "hooks");
-    for (std::string_view kind :
-         {"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"})
-        refuse_if_set(hooks, kind);
-}
-
 void parse_names(JsonObject& config, ContainerSpec& out) {
     constexpr size_t kUtsNameBytes = 64;  // __NEW_UTS_LEN
     config.read("hostname", out.hostname);
@@ -97,7 +90,7 @@ Result<ContainerSpec> parse_container_spec(std::string_view config_json) {
         parse_root(config, spec);
         parse_names(config, spec);
         parse_mounts(config, spec);
-        refuse_hooks(config);
+        parse_hooks(config, spec);
         parse_annotations(config, spec);
         for (std::string_view platform : {"windows", "solaris", "vm", "zos", "freebsd"})
             refuse_if_set(config, platform);

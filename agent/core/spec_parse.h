@@ -12,6 +12,7 @@ namespace berth::core {
 void parse_process(JsonObject& in, ProcessSpec& out);
 void parse_mounts(JsonObject& config, ContainerSpec& out);
 void parse_linux(JsonObject& in, ContainerSpec& out);
+void parse_hooks(JsonObject& config, ContainerSpec& out);  // after process
 void parse_annotations(JsonObject& config, ContainerSpec& out);
 
 // What contradicts something elsewhere in the spec.

@@ -3,6 +3,7 @@
 #include "agent/core/text.h"
 #include "agent/runtime/create_job.h"
 #include "agent/runtime/freeze_job.h"
+#include "agent/runtime/hook_run.h"
 #include "agent/runtime/runtime.h"
 #include "agent/runtime/state_file.h"
 #include "agent/runtime/stdio.h"
@@ -63,6 +64,7 @@ Container::Container(Runtime& runtime, core::ContainerId id_value)
 
 Container::~Container() {
     if (memory != nullptr) memory->retire();
+    if (hook_run != nullptr) hook_run->cancel();
     if (freeze_job != nullptr) freeze_job->abandon();
 }
 
@@ -87,6 +89,8 @@ TaskStatus Container::status() const {
 void Container::keep_for_execs(core::ContainerSpec full) {
     spec = core::ContainerSpec();
     spec.process = std::move(full.process);
+    spec.oci_version = std::move(full.oci_version);
+    spec.hooks = std::move(full.hooks);
     spec.process.args = {};
     spec.process.env = {};
     spec.process.warnings = {};

@@ -24,6 +24,7 @@ inline constexpr uint32_t kStateVersion = 1;  // of the state file
 class Runtime;
 class CreateJob;
 class FreezeJob;
+class HookRun;
 class UpdateJob;
 
 class Container {
@@ -59,6 +60,7 @@ class Container {
     std::unique_ptr<CreateJob> create_job;  // while it is being created
     std::shared_ptr<FreezeJob> freeze_job;  // while a pause or resume is under way
     std::shared_ptr<UpdateJob> update_job;  // while an update is under way
+    std::shared_ptr<HookRun> hook_run;      // while hooks of it run
     bool deleting = false;
     core::Callback<void()> on_execs_ended;  // a deletion that waits for the last exits
 

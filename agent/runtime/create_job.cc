@@ -12,6 +12,7 @@
 #include "agent/core/device_nodes.h"
 #include "agent/core/text.h"
 #include "agent/runtime/container.h"
+#include "agent/runtime/hook_run.h"
 #include "agent/runtime/runtime.h"
 #include "agent/runtime/state_file.h"
 #include "agent/runtime/stdio.h"
@@ -290,6 +291,20 @@ core::Status CreateJob::launch(Plans& plans) {
     return init.launch->begin(init.key, plans.launch, sources);
 }
 
+void CreateJob::on_hook() {
+    using core::HookKind;
+    if (failing_) return;
+    hooks_begun_ = true;
+    container_.hook_run =
+        HookRun::begin(runtime_, runtime_.containers_[container_.id.text()],
+                       {HookKind::kPrestart, HookKind::kCreateRuntime, HookKind::kCreateContainer}, "created",
+                       HookRun::OnFailure::kStop, [this](core::Status status) {
+                           container_.hook_run.reset();
+                           if (status.ok()) status = container_.init().launch->go();
+                           if (!status.ok()) fail(std::move(status).error());
+                       });
+}
+
 void CreateJob::on_ready() {
     if (failing_) return;
     // Not before: the program would refuse the set-up the block devices that the root is mounted from.
@@ -336,6 +351,7 @@ void CreateJob::fail(core::Error error) {
 
 void CreateJob::roll_back() {
     if (!changed_) return end(std::move(error_));
+    if (container_.hook_run != nullptr) std::exchange(container_.hook_run, nullptr)->cancel();
     Process& init = container_.init();
     if (init.pidfd.valid()) (void)init.signal(SIGKILL);
     init.end_launch();
@@ -346,14 +362,25 @@ void CreateJob::roll_back() {
     runtime_.keeper().drop(container_.fd_prefix());
     if (container_.memory != nullptr) container_.memory->retire();
     container_.memory.reset();
-    if (!container_.cgroup.valid()) return end(std::move(error_));
+    if (!container_.cgroup.valid()) return finish_roll_back();
     CgroupTeardown::begin(runtime_.loop(), runtime_.sandbox_, std::move(container_.cgroup.outer),
                           container_.cgroup_path, [this](core::Status status) {
                               if (!status.ok()) {
                                   error_.message += "; and the clean-up: " + status.error().message;
                               }
-                              end(std::move(error_));
+                              finish_roll_back();
                           });
+}
+
+// What prestart and its like did is for poststop to undo.
+void CreateJob::finish_roll_back() {
+    if (!hooks_begun_ || !container_.spec.hooks.has(core::HookKind::kPoststop)) return end(std::move(error_));
+    container_.hook_run =
+        HookRun::begin(runtime_, runtime_.containers_[container_.id.text()], {core::HookKind::kPoststop},
+                       "stopped", HookRun::OnFailure::kWarn, [this](core::Status) {
+                           container_.hook_run.reset();
+                           end(std::move(error_));
+                       });
 }
 
 void CreateJob::end(core::Result<uint32_t> result) {

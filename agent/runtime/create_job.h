@@ -31,6 +31,7 @@ class CreateJob {
     ~CreateJob();
 
     void begin();
+    void on_hook();
     void on_ready();
     void fail(core::Error error);
 
@@ -49,6 +50,7 @@ class CreateJob {
     core::Status arm_memory_watch();
     core::Status launch(Plans& plans);
     void roll_back();
+    void finish_roll_back();
     void end(core::Result<uint32_t> result);
 
     Runtime& runtime_;
@@ -57,6 +59,7 @@ class CreateJob {
     Done<uint32_t> done_;
     bool changed_ = false;  // there is something to take back
     bool failing_ = false;
+    bool hooks_begun_ = false;
     sys::UniqueFd device_program_;  // loaded before the clone, attached when the set-up is done
     core::Error error_;
     sys::UniqueFd config_fd_;

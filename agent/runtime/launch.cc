@@ -159,8 +159,10 @@ void Launch::adopt_ready(sys::UniqueFd gate, sys::UniqueFd plan, sys::FdRef pidf
 }
 
 core::Status Launch::go() {
-    BERTH_CHECK(state_ == State::kReady || state_ == State::kSettingUp);
+    BERTH_CHECK(state_ == State::kReady || hooked_);
     if (state_ == State::kReady) state_ = State::kExecuting;
+    if (hooked_ && state_ == State::kSettingUp) deadline_.arm_after_ms(limits::kLaunchDeadlineMs);
+    hooked_ = false;
     const char byte = core::kGoByte;
     auto sent = sys::send_with_fds(gate_, std::as_bytes(std::span(&byte, 1)), {}, MSG_DONTWAIT);
     if (!sent.ok() && sent.error().err != EPIPE) return std::move(sent).error().within("start gate");
@@ -235,7 +237,11 @@ void Launch::handle(const ChildMessage& message, std::vector<sys::UniqueFd> fds)
             deadline_.disarm();
             observer_->on_ready();
             return;
-        case ChildMessageType::kHook: observer_->on_hook(message.value); return;
+        case ChildMessageType::kHook:
+            hooked_ = true;
+            deadline_.disarm();
+            observer_->on_hook(message.value);
+            return;
         case ChildMessageType::kPty:
             if (!fds.empty()) observer_->on_pty(std::move(fds.front()));
             return;
@@ -246,7 +252,7 @@ void Launch::handle(const ChildMessage& message, std::vector<sys::UniqueFd> fds)
 void Launch::on_gate_end() {
     pollfd exited{adopted_pidfd_, POLLIN, 0};
     bool let_go_before = adopted_pidfd_ >= 0 && poll(&exited, 1, 0) == 0;
-    if (state_ == State::kExecuting || let_go_before) {
+    if ((state_ == State::kExecuting && !hooked_) || let_go_before) {
         state_ = State::kDone;
         observer_->on_executed();
         return;

@@ -30,7 +30,7 @@ class LaunchObserver {
     virtual void on_launch_failed(
         core::Error error) = 0;  // ended by itself with kExitSetupFailed, or was never there
     virtual void on_pty(sys::UniqueFd master) = 0;  // before on_ready
-    virtual void on_hook(uint32_t point) = 0;       // waits for go()
+    virtual void on_hook(uint32_t point) = 0;       // waits for go(), for as long as it takes
 };
 
 // What the slots of a plan are filled from. Descriptors are borrowed until begin() returns.
@@ -88,6 +88,7 @@ class Launch : public std::enable_shared_from_this<Launch> {
     SpawnerLink& spawner_;
     LaunchObserver* observer_;  // null: retired
     State state_ = State::kIdle;
+    bool hooked_ = false;           // at a hook point
     std::shared_ptr<Launch> self_;  // while the gate's poll is pending
     sys::UniqueFd gate_;
     sys::UniqueFd plan_fd_;

@@ -67,7 +67,9 @@ void Process::on_ready() {
     if (auto going = launch->go(); !going.ok()) on_launch_failed(std::move(going).error());
 }
 
-void Process::on_hook(uint32_t) {
+void Process::on_hook(uint32_t point) {
+    if (container_.create_job != nullptr && is_init()) return container_.create_job->on_hook();
+    if (point == core::kHookPointStart && is_init()) return container_.runtime().run_start_hooks(container_);
     if (auto going = launch->go(); !going.ok()) on_launch_failed(std::move(going).error());
 }
 

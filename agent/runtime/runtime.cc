@@ -170,7 +170,6 @@ core::Status Runtime::start_init(Container& container) {
 }
 
 void Runtime::on_process_executed(Container& container, Process& process) {
-    process.starting = false;
     process.status = TaskStatus::kRunning;
     process.spec_json = std::string();
     process.end_launch();
@@ -182,6 +181,42 @@ void Runtime::on_process_executed(Container& container, Process& process) {
     (process.is_init() ? started.mutable_started() : started.mutable_exec_started())
         ->set_pid(static_cast<uint32_t>(process.pid));
     events_.emit(std::move(started), &container);
+    if (process.is_init() && container.spec.hooks.has(core::HookKind::kPoststart))
+        return run_poststart_hooks(container);
+    finish_start(container, process);
+}
+
+void Runtime::run_start_hooks(Container& container) {
+    Container* raw = &container;
+    container.hook_run =
+        HookRun::begin(*this, containers_[container.id.text()], {core::HookKind::kStartContainer}, "created",
+                       HookRun::OnFailure::kStop, [this, raw](core::Status status) {
+                           Process& init = raw->init();
+                           raw->hook_run.reset();
+                           if (status.ok()) status = init.launch->go();
+                           // It waits at its gate, and ends when that closes.
+                           if (!status.ok()) on_process_failed(*raw, init, std::move(status).error());
+                       });
+}
+
+void Runtime::run_poststart_hooks(Container& container) {
+    Container* raw = &container;
+    bool fatal = core::poststart_failure_is_fatal(container.spec.oci_version);
+    container.hook_run = HookRun::begin(
+        *this, containers_[container.id.text()], {core::HookKind::kPoststart}, "running",
+        fatal ? HookRun::OnFailure::kStop : HookRun::OnFailure::kWarn, [this, raw](core::Status status) {
+            Process& init = raw->init();
+            raw->hook_run.reset();
+            if (!status.ok()) {
+                (void)sys::kill_cgroup(raw->cgroup.outer);
+                return on_process_failed(*raw, init, std::move(status).error());
+            }
+            finish_start(*raw, init);
+        });
+}
+
+void Runtime::finish_start(Container& container, Process& process) {
+    process.starting = false;
     if (process.on_started) process.on_started.take()(static_cast<uint32_t>(process.pid));
     if (process.held_exit) {
         core::ProcessRecord record = *process.held_exit;
@@ -200,6 +235,9 @@ void Runtime::on_process_failed(Container& container, Process& process, core::Er
     }
     // Stuck in its set-up: it does not look at its gate.
     if (error.code == Code::kDeadlineExceeded && process.pidfd.valid()) (void)process.signal(SIGKILL);
+    // It was killed while a hook of its start ran.
+    if (process.is_init() && container.hook_run != nullptr)
+        std::exchange(container.hook_run, nullptr)->cancel();
     process.starting = false;
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
@@ -251,6 +289,11 @@ void Runtime::cancel_launch(const core::ContainerId& id, const core::ExecId& exe
 }
 
 void Runtime::on_exit(const core::ProcessRecord& record) {
+    if (auto hook = hook_runs_.find(record.key); hook != hook_runs_.end()) {
+        std::shared_ptr<HookRun> run = hook->second;
+        keeper_.acknowledge_exit(record.key);
+        return run->on_exit(record);
+    }
     auto found = keys_.find(record.key);
     if (found == keys_.end()) {
         // A process whose creation was taken back.

@@ -21,6 +21,7 @@
 #include "agent/runtime/event_hub.h"
 #include "agent/runtime/freeze_job.h"
 #include "agent/runtime/guest_facts.h"
+#include "agent/runtime/hook_run.h"
 #include "agent/runtime/keeper_link.h"
 #include "agent/runtime/process.h"
 #include "agent/runtime/seccomp_cache.h"
@@ -131,6 +132,7 @@ class Runtime {
     friend class Process;
     friend class Container;
     friend class CreateJob;
+    friend class HookRun;
 
     static std::string context(const char* verb, const core::ContainerId& id, const core::ExecId& exec_id);
     core::Status may_change() const;  // UNAVAILABLE while shutting down
@@ -139,6 +141,9 @@ class Runtime {
     core::Status start_init(Container& container);
     core::Status start_exec(Container& container, Process& process);
     void on_process_executed(Container& container, Process& process);
+    void run_start_hooks(Container& container);
+    void run_poststart_hooks(Container& container);
+    void finish_start(Container& container, Process& process);
     void on_process_failed(Container& container, Process& process, core::Error error);
     void record_failed_exec(Container& container, Process& process);
     uint64_t new_process_key();
@@ -188,6 +193,7 @@ class Runtime {
     std::shared_ptr<UpdateJob> sandbox_update_;
     std::string cgroup_mount_;                                     // where cgroup2 is mounted in the guest
     std::map<uint64_t, std::pair<Container*, std::string>> keys_;  // process key -> container, exec id
+    std::map<uint64_t, std::shared_ptr<HookRun>> hook_runs_;       // by process key
     std::map<std::string, std::shared_ptr<Container>> containers_;
     bool shutting_down_ = false;
 };

@@ -224,7 +224,15 @@ void Runtime::remove(const core::ContainerId& id, const core::ExecId& exec_id, D
             }
             // Every exit is told before the deletion: those of execs that went with the cgroup are on their
             // way.
-            auto finish = [this, shared, done = std::move(done)]() mutable { done(finish_remove(*shared)); };
+            auto finish = [this, shared, done = std::move(done)]() mutable {
+                if (!shared->spec.hooks.has(core::HookKind::kPoststop)) return done(finish_remove(*shared));
+                shared->hook_run = HookRun::begin(
+                    *this, shared, {core::HookKind::kPoststop}, "stopped", HookRun::OnFailure::kWarn,
+                    [this, shared, done = std::move(done)](core::Status) mutable {
+                        shared->hook_run.reset();
+                        done(finish_remove(*shared));
+                    });
+            };
             if (!has_live_exec(*shared)) return finish();
             shared->on_execs_ended = std::move(finish);
         });

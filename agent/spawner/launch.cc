@@ -56,6 +56,11 @@ pid_t clone_process(uint64_t flags, int cgroup, int* pidfd) {
                      static_cast<int>(request.slots.size()), go_fd);
 }
 
+// -1: the child stays in the spawner's own.
+int cgroup_of(const Request& request) {
+    return request.header.stay_in_cgroup == 1 ? -1 : request.slots[core::kSlotCgroup];
+}
+
 const char* text(const Request& request, core::PlanString string) {
     return reinterpret_cast<const char*>(request.plan.data()) + string.offset;
 }
@@ -115,8 +120,7 @@ Outcome clone_directly(const Request& request, int go_fd, Child& child) {
     Outcome outcome = join_namespaces(request);
     if (!outcome.failed()) {
         int pidfd = -1;
-        child.pid =
-            clone_process(namespaces_of_clone(request.header), request.slots[core::kSlotCgroup], &pidfd);
+        child.pid = clone_process(namespaces_of_clone(request.header), cgroup_of(request), &pidfd);
         if (child.pid == 0) become_child(request, go_fd);
         if (child.pid < 0) outcome = failed("clone3");
         if (child.pid > 0) child.pidfd.reset(pidfd);
@@ -147,7 +151,7 @@ struct Report {
     if (!outcome.failed()) outcome = join_namespaces(request);
     if (!outcome.failed()) {
         // Into a local first: the child has no such page to write to.
-        pid_t pid = clone_process(0, request.slots[core::kSlotCgroup], &report->pidfd);
+        pid_t pid = clone_process(0, cgroup_of(request), &report->pidfd);
         if (pid == 0) become_child(request, go_fd);
         if (pid < 0) outcome = failed("clone3");
         report->pid = pid;

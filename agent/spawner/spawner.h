@@ -13,6 +13,8 @@
 // child by its pidfd. Failures are the reply's {errno, step}; EBUSY and EOPNOTSUPP of "clone3" (the cgroup
 // has children of its own, or is not a domain) are for the agent to decide on.
 //
+// A hook in the guest's namespaces (stay_in_cgroup) stays in the spawner's cgroup.
+//
 // The namespaces of the plan's header are joined around the clone and left again. A new time namespace is
 // unshared by the spawner, since clone3(CLONE_NEWTIME) enters it at once and so freezes its offsets.
 //

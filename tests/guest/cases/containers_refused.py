@@ -106,7 +106,7 @@ REFUSED = {
     "propagation": (changed(spec(), linux__rootfsPropagation="sideways"), "linux.rootfsPropagation"),
     "intel-rdt": (changed(spec(), linux__intelRdt={"closID": "x"}), "linux.intelRdt: not supported"),
     "seccomp-action": (changed(spec(), linux__seccomp={"defaultAction": "SCMP_ACT_MAYBE"}), "linux.seccomp.defaultAction"),
-    "hooks": (spec(hooks={"poststop": [{"path": "/bin/true"}]}), "hooks.poststop: not supported"),
+    "hooks": (spec(hooks={"poststop": [{"path": "bin/true"}]}), "hooks.poststop[0].path: must be an absolute path"),
     "annotation": (spec(annotations={"berth.future": "1"}), "unknown annotation of ours"),
     # resources
     "unified-key": (changed(spec(), linux__resources={"unified": {"cpu.weight": "1"}}), "cpu.weight"),
