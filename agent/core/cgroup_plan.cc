@@ -15,14 +15,27 @@ constexpr std::array<std::string_view, 12> kWanted = {
     "memory.max", "memory.min", "memory.oom.group", "memory.swap.max", "memory.swap.current", "pids.max",
 };
 
+bool names_controller(const Resources& request, std::string_view controller) {
+    for (const auto& [key, value] : request.unified) {
+        if (plan::controller_of(key) == controller) return true;
+    }
+    if (controller == "memory") return request.memory != MemoryResources();
+    if (controller == "cpu") return request.cpu != CpuResources();
+    return controller == "pids" && request.pids_limit.has_value();
+}
+
 }  // namespace
 
 bool CgroupFacts::has(std::string_view file) const {
     return std::find(files.begin(), files.end(), file) != files.end();
 }
 
-std::span<const std::string_view> wanted_facts() {
-    return kWanted;
+std::vector<std::string_view> wanted_facts(const Resources& request) {
+    std::vector<std::string_view> wanted;
+    for (std::string_view file : kWanted) {
+        if (names_controller(request, plan::controller_of(file))) wanted.push_back(file);
+    }
+    return wanted;
 }
 
 Error missing_file(std::string_view what, std::string_view file) {

@@ -34,8 +34,9 @@ struct CgroupFacts {
     bool has(std::string_view file) const;
 };
 
-// The files whose contents plan_resources() looks at on update. Reading those of them that exist is enough.
-std::span<const std::string_view> wanted_facts();
+// The files whose contents plan_resources() looks at for an update by `request`: those of the controllers
+// that it names. Reading those of them that exist is enough.
+std::vector<std::string_view> wanted_facts(const Resources& request);
 
 struct CgroupWrite {
     std::string file;

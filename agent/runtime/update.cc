@@ -54,6 +54,7 @@ void Runtime::update(const core::ContainerId& id, std::string_view resources_jso
     target->inner = copy_of(container.cgroup.inner);
     target->page_size = guest_.cgroup.page_size;
     target->takes_devices = true;
+    target->files = guest_.cgroup.files;  // equal controllers give equal files
 
     auto shared = containers_[id.text()];
     UpdateJob::Hooks hooks;

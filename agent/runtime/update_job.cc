@@ -15,12 +15,16 @@ using core::CgroupWrite;
 
 using Snapshot = std::map<std::string, std::string, std::less<>>;
 
-// What can be read of `files`; a file that is missing is left out.
+// What can be read of `files`; a file that is missing is left out. `known` is not read again.
 template <typename Files>
-Snapshot read_files(sys::FdRef cgroup, const Files& files) {
+Snapshot read_files(sys::FdRef cgroup, const Files& files, const Snapshot& known = {}) {
     Snapshot snapshot;
     for (const auto& file : files) {
         std::string name(file);
+        if (auto found = known.find(name); found != known.end()) {
+            snapshot.insert(*found);
+            continue;
+        }
         if (auto content = sys::read_cgroup_file(cgroup, name.c_str()); content.ok())
             snapshot[std::move(name)] = std::move(*content);
     }
@@ -78,13 +82,16 @@ core::Status UpdateJob::prepare() {
         return core::invalid("devices: only a container has a device program");
     core::CgroupFacts facts;
     facts.page_size = target_.page_size;
-    BERTH_ASSIGN(sys::CgroupEntries entries, sys::list_cgroup(target_.outer, 0));
-    facts.files = std::move(entries.files);
-    facts.current = read_files(target_.outer, core::wanted_facts());
+    facts.files = std::move(target_.files);
+    if (facts.files.empty()) {
+        BERTH_ASSIGN(sys::CgroupEntries entries, sys::list_cgroup(target_.outer, 0));
+        facts.files = std::move(entries.files);
+    }
+    facts.current = read_files(target_.outer, core::wanted_facts(target_.request));
     BERTH_ASSIGN(plan_,
                  core::plan_resources(target_.stored, target_.request, facts, core::PlanMode::kUpdate));
     BERTH_TRY(prepare_devices());
-    snapshot_ = read_files(target_.outer, plan_.snapshot_files);
+    snapshot_ = read_files(target_.outer, plan_.snapshot_files, facts.current);
     if (target_.inner.valid()) inner_snapshot_ = read_files(target_.inner, plan_.snapshot_files);
     list_steps(plan_.writes);
     if (steps_.empty() && !plan_.devices_changed) return core::ok();

@@ -36,6 +36,8 @@ class UpdateJob : public std::enable_shared_from_this<UpdateJob> {
         sys::UniqueFd inner;      // invalid: one level
         core::Resources stored;   // what was asked before, merged
         core::Resources request;  // parsed
+        // Names in the cgroup's directory; empty: not known, it is listed.
+        std::vector<std::string> files = {};
         uint64_t page_size = 4096;
         bool takes_devices = false;
     };
