@@ -19,7 +19,7 @@ bool is_name(std::string_view text) {
 
 Error bad_line(size_t number, std::string_view line) {
     return invalid(format("kernel config: line %zu: neither CONFIG_NAME=VALUE nor a comment: %s", number,
-                          quoted(line).c_str()));
+                          quoted(line.substr(0, 64)).c_str()));
 }
 
 }  // namespace

@@ -1,17 +1,19 @@
-#include "agent/runtime/guest_facts.h"
-
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <memory>
 
+#include "agent/core/kernel_features.h"
 #include "agent/core/limits.h"
 #include "agent/core/text.h"
 #include "agent/core/unified.h"
+#include "agent/runtime/guest_facts.h"
+#include "agent/sys/device_program.h"
 #include "agent/sys/fd.h"
 
 namespace berth::runtime {
@@ -46,67 +48,51 @@ core::Result<std::vector<std::string>> list_container_cgroup_files(const std::st
     return files;
 }
 
-void feature(GuestProbe& probe, const char* name, bool available, std::string detail, const char* refused) {
-    probe.features.push_back({name, available, std::move(detail), refused});
+bool can_load_device_programs() {
+    // r0 = 1; exit: everything is allowed. It is never attached.
+    constexpr bpf_insn kAllow[] = {{BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+                                   {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+    return sys::load_device_program(kAllow).ok();
 }
 
-void probe_cgroup_features(GuestProbe& probe) {
-    struct Row {
-        const char* name;
-        const char* file;
-        const char* refused;
-    };
-    constexpr Row kRows[] = {
-        {"cgroup.memory", "memory.max", "linux.resources.memory, memory events"},
-        {"cgroup.memory.swap", "memory.swap.max", "a swap limit other than 0 or unlimited"},
-        {"cgroup.memory.peak", "memory.peak", "peak memory in Stats"},
-        {"cgroup.cpu", "cpu.max", "linux.resources.cpu quota, period, shares"},
-        {"cgroup.cpu.burst", "cpu.max.burst", "linux.resources.cpu.burst"},
-        {"cgroup.cpu.uclamp", "cpu.uclamp.min", "unified cpu.uclamp.min and cpu.uclamp.max"},
-        {"cgroup.cpuset", "cpuset.cpus", "linux.resources.cpu cpus and mems"},
-        {"cgroup.pids", "pids.max", "linux.resources.pids"},
-        {"cgroup.io", "io.max", "linux.resources.blockIO throttles"},
-        {"cgroup.hugetlb", "hugetlb.2MB.max", "linux.resources.hugepageLimits"},
-        {"cgroup.rdma", "rdma.max", "linux.resources.rdma"},
-        {"cgroup.psi", "memory.pressure", "pressure in Stats"},
-        {"cgroup.kill", "cgroup.kill", "killing a whole container at once"},
-        {"cgroup.freeze", "cgroup.freeze", "Pause and Resume"},
-    };
-    for (const Row& row : kRows) {
-        bool found = probe.cgroup.has(row.file);
-        std::string detail = std::string(row.file) + (found ? "" : ": not in a container's cgroup");
-        if (found && std::string_view(row.file) == "memory.max")
-            detail +=
+bool has_vsock() {
+    return sys::UniqueFd(socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0)).valid();
+}
+
+GuestFeature try_feature(const GuestProbe& probe, const core::KernelFeature& row) {
+    GuestFeature feature{std::string(row.name), true, row.subject, row.refused};
+    switch (row.probe) {
+        case core::FeatureProbe::kRunning:
+        case core::FeatureProbe::kConfigOnly: feature.detail = "running"; break;
+        case core::FeatureProbe::kCgroupFile:
+            feature.available = probe.cgroup.has(row.subject);
+            if (!feature.available) feature.detail += ": not in a container's cgroup";
+            break;
+        case core::FeatureProbe::kFilesystem:
+            feature.available = probe.facts.find_filesystem(row.subject) != nullptr;
+            feature.detail = feature.available ? "in /proc/filesystems" : "not in /proc/filesystems";
+            break;
+        case core::FeatureProbe::kPath: feature.available = access(row.subject, F_OK) == 0; break;
+        case core::FeatureProbe::kVsock: feature.available = has_vsock(); break;
+        case core::FeatureProbe::kDeviceProgram:
+            feature.available = can_load_device_programs();
+            feature.detail = "bpf(BPF_PROG_LOAD)";
+            break;
+        case core::FeatureProbe::kAppArmor: feature.available = probe.facts.apparmor; break;
+    }
+    return feature;
+}
+
+void try_features(GuestProbe& probe) {
+    for (const core::KernelFeature& row : core::kernel_features()) {
+        if (row.probe == core::FeatureProbe::kConfigOnly) continue;
+        GuestFeature feature = try_feature(probe, row);
+        if (feature.available && row.name == "cgroup.memory")
+            feature.detail +=
                 core::format(": bytes are rounded down to pages of %zu", size_t{probe.cgroup.page_size});
-        feature(probe, row.name, found, std::move(detail), row.refused);
+        probe.features.push_back(std::move(feature));
     }
-}
-
-void probe_kernel_features(GuestProbe& probe) {
-    struct Filesystem {
-        const char* name;
-        const char* refused;
-    };
-    constexpr Filesystem kFilesystems[] = {{"overlay", "overlay mounts"},   {"erofs", "erofs images"},
-                                           {"ext4", "ext4 images"},         {"squashfs", "squashfs images"},
-                                           {"virtiofs", "virtiofs shares"}, {"mqueue", "mqueue mounts"}};
-    for (const Filesystem& row : kFilesystems) {
-        bool found = probe.facts.find_filesystem(row.name) != nullptr;
-        feature(probe, (std::string("fs.") + row.name).c_str(), found,
-                found ? "in /proc/filesystems" : "not in /proc/filesystems", row.refused);
-    }
-    for (const char* name : {"cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"}) {
-        bool found = access((std::string("/proc/self/ns/") + name).c_str(), F_OK) == 0;
-        feature(probe, (std::string("namespace.") + name).c_str(), found,
-                std::string("/proc/self/ns/") + name, "containers with that namespace");
-    }
-    bool seccomp = access("/proc/sys/kernel/seccomp/actions_avail", F_OK) == 0;
-    feature(probe, "seccomp.filter", seccomp, "kernel.seccomp.actions_avail", "every container");
-    bool bpf = syscall(SYS_bpf, -1, nullptr, 0) == -1 && errno != ENOSYS;
-    feature(probe, "bpf.cgroup_device", bpf, bpf ? "bpf(2)" : "bpf: ENOSYS", "linux.resources.devices");
-    feature(probe, "lsm.apparmor", probe.facts.apparmor, "/sys/module/apparmor/parameters/enabled",
-            "process.apparmorProfile");
-    feature(probe, "lsm.selinux", probe.facts.selinux, "/sys/fs/selinux", "process.selinuxLabel");
+    probe.features.push_back({"create.options", true, "berth.v1.CreateOptions with spec", ""});
 }
 
 }  // namespace
@@ -157,10 +143,7 @@ core::Result<GuestProbe> probe_guest(const core::AgentConfig& config) {
     for (const core::UnifiedKey& key : core::unified_keys()) {
         if (probe.cgroup.has(key.name)) probe.unified_keys.emplace_back(key.name);
     }
-    probe_cgroup_features(probe);
-    probe_kernel_features(probe);
-    feature(probe, "io_uring", true, "the agent's own loop", "everything");
-    feature(probe, "create.options", true, "berth.v1.CreateOptions with spec", "");
+    try_features(probe);
     return probe;
 }
 
