@@ -218,6 +218,14 @@ Result<BootOptions> parse_kernel_command_line(std::string_view text) {
     return options;
 }
 
+bool ends_by_reset(std::string_view text) {
+    while (std::optional<std::string_view> raw = next_word(text)) {
+        Word word = split_word(*raw);
+        if (word.key == "reboot" && word.value && !word.value->empty()) return true;
+    }
+    return false;
+}
+
 Result<HelperOptions> parse_helper_flags(std::span<const std::string_view> flags) {
     HelperOptions options;
     std::vector<std::string> seen;

@@ -37,6 +37,11 @@ struct BootOptions {
 // The error is INVALID_ARGUMENT with one line that names the key.
 Result<BootOptions> parse_kernel_command_line(std::string_view text);
 
+// Whether the command line has a `reboot=` word: the sign that this VMM takes the machine's reset for its
+// end, and that there is no power-off (Firecracker). A kernel without a way to power off would stand still
+// for ever.
+bool ends_by_reset(std::string_view text);
+
 // --port, --ready, --auth, --log, --allow-local mirror the keys; and
 // --secret-file FILE     the 32-byte key (never on the command line itself)
 // --listen ADDRESS       "vsock" or "unix:///PATH" (repeatable; each kind once). Without it: vsock where

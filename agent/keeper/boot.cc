@@ -21,7 +21,6 @@
 #include "agent/keeper/secret.h"
 #include "agent/sys/listener.h"
 #include "agent/sys/log.h"
-#include "agent/sys/modules.h"
 #include "agent/sys/power.h"
 #include "agent/sys/small_file.h"
 
@@ -78,6 +77,7 @@ class Trace {
 
 BootOptions read_options() {
     std::string text = require(sys::read_small_file("/proc/cmdline", kCommandLineBytes));
+    if (core::ends_by_reset(text)) power_off_by_reset();
     return require(core::parse_kernel_command_line(text));
 }
 
@@ -103,9 +103,8 @@ void open_vsock_listener(const BootOptions& options, ModuleLoader& modules, FdSt
 void load_secret(const BootOptions& options, core::AgentConfig& config, KeyPage& keys) {
     SecretSource source = require(read_boot_secret("", keys.keys()));
     config.has_secret = source != SecretSource::kNone ? 1 : 0;
-    // Its sysfs file is readable by any uid 0 with a sysfs of its own; reloading would take CAP_SYS_MODULE.
-    Status unloaded = sys::unload_module("qemu_fw_cfg");
-    if (!unloaded.ok()) sys::log(LogLevel::kDebug, "boot.secret", "%s", unloaded.error().message.c_str());
+    Status hidden = hide_fw_cfg();
+    if (!hidden.ok()) sys::log(LogLevel::kWarn, "boot.secret", "%s", hidden.error().message.c_str());
     if (source != SecretSource::kNone) {
         sys::log(LogLevel::kInfo, "boot.secret", "from %s", secret_source_name(source));
     } else if (!options.auth_host_cid) {

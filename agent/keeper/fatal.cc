@@ -17,6 +17,7 @@ namespace berth::keeper {
 namespace {
 
 FatalSetup g_setup;
+sys::PowerAction g_end = sys::PowerAction::kPowerOff;
 alignas(16) char g_signal_stack[32 * 1024];  // untouched until a signal comes: costs no memory before
 
 constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS};
@@ -86,9 +87,13 @@ void stop_boot(std::string_view reason) {
     power_off_now();
 }
 
+void power_off_by_reset() {
+    g_end = sys::PowerAction::kReboot;
+}
+
 void power_off_now() {
     ::tcdrain(g_setup.fd);
-    sys::end_machine(sys::PowerAction::kPowerOff);
+    sys::end_machine(g_end);
     // Not the machine's PID 1 after all, or the kernel has no way to power off.
     ::_exit(70);
 }

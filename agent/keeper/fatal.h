@@ -17,6 +17,9 @@ void install_fatal_handlers(FatalSetup setup);
 // "berth: boot stopped: REASON; powering off" on the console, then power-off. Never a half-secure guest.
 [[noreturn]] void stop_boot(std::string_view reason);
 
+// From now on the machine ends by its reset (core::ends_by_reset).
+void power_off_by_reset();
+
 // Waits until the console's line is out, then ends the machine.
 [[noreturn]] void power_off_now();
 

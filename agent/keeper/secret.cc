@@ -1,5 +1,6 @@
 #include "agent/keeper/secret.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,8 @@
 #include "agent/auth/keys.h"
 #include "agent/core/smbios.h"
 #include "agent/sys/fd.h"
+#include "agent/sys/modules.h"
+#include "agent/sys/small_file.h"
 
 namespace berth::keeper {
 namespace {
@@ -123,6 +126,19 @@ Result<SecretSource> read_boot_secret(const std::string& root, core::ClassKeys& 
     if (in_fw_cfg) return SecretSource::kFwCfg;
     BERTH_ASSIGN(bool in_smbios, try_smbios(root + "/sys/firmware/dmi/tables/DMI", keys));
     return in_smbios ? SecretSource::kSmbios : SecretSource::kNone;
+}
+
+Status hide_fw_cfg() {
+    BERTH_TRY(sys::unload_module("qemu_fw_cfg"));
+    const std::string driver = "/sys/bus/platform/drivers/qemu_fw_cfg";
+    std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(driver.c_str()), ::closedir);
+    if (entries == nullptr) return core::ok();
+    while (const dirent* entry = ::readdir(entries.get())) {
+        // Links are its devices, but for one.
+        if (entry->d_type != DT_LNK || std::string_view(entry->d_name) == "module") continue;
+        BERTH_TRY(sys::write_existing_file((driver + "/unbind").c_str(), entry->d_name));
+    }
+    return core::ok();
 }
 
 Status read_secret_file(const std::string& path, core::ClassKeys& keys) {

@@ -18,6 +18,11 @@ const char* secret_source_name(SecretSource source);
 // unreadable or malformed secret is an error that names its source and nothing of its content.
 core::Result<SecretSource> read_boot_secret(const std::string& root, core::ClassKeys& keys);
 
+// Takes fw_cfg out of sysfs, whose file is readable by any uid 0 with a sysfs of its own: the module is
+// unloaded (loading it again takes CAP_SYS_MODULE), a driver that is built in loses its device (to bind it
+// again takes a sysfs that is writable). Not there at all is fine.
+core::Status hide_fw_cfg();
+
 // As a helper: `path` is the administrator's, and is left alone.
 core::Status read_secret_file(const std::string& path, core::ClassKeys& keys);
 

@@ -46,6 +46,25 @@ TEST_CASE("every key is taken, in quotes too") {
     CHECK(parse_kernel_command_line("berth.hostname=" + std::string(64, 'a'))->hostname.size() == 64);
 }
 
+TEST_CASE("a reboot= word means that the machine ends by its reset") {
+    struct {
+        const char* text;
+        bool resets;
+    } rows[] = {{"console=ttyS0 reboot=k panic=-1", true},
+                {"reboot=t\n", true},
+                {"\"reboot=k\"", true},
+                {"console=ttyS0 panic=-1", false},
+                {"reboot", false},
+                {"reboot=", false},
+                {"xreboot=k reboots=k", false},
+                {"berth.hostname=reboot=k", false},
+                {"", false}};
+    for (const auto& row : rows) {
+        CAPTURE(row.text);
+        CHECK(berth::core::ends_by_reset(row.text) == row.resets);
+    }
+}
+
 TEST_CASE("a bad key is one line that names it") {
     constexpr const char* kPort = ": must be a port, 1 to 4294967294";
     constexpr const char* kHost = ": must be 1 to 64 of A-Z a-z 0-9 - . with a letter or digit at both ends";
