@@ -1,3 +1,5 @@
+#include "agent/runtime/guest_facts.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
@@ -12,7 +14,6 @@
 #include "agent/core/limits.h"
 #include "agent/core/text.h"
 #include "agent/core/unified.h"
-#include "agent/runtime/guest_facts.h"
 #include "agent/sys/device_program.h"
 #include "agent/sys/fd.h"
 
