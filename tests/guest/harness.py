@@ -8,6 +8,8 @@ NAME.py  runs on the host: case_X(guest) gets the suite's guest (a TestGuest), o
 long_X instead of case_X, or long_own_X, is run with --all only. Comments in the file's head set what is not the default:
     # suite: NAME     the guest that its cases share, with the options in suites/NAME.conf (default: main)
     # limit: SECONDS  for each case (default: 60)
+    # kernel: both    where kernels differ: also run with another kernel than Debian's when not everything is (--all)
+    # kernel: own     only with Berth's own kernel
 """
 
 import os
@@ -41,6 +43,10 @@ class Output:
         return f"status {self.status}, stdout {self.out[-400:]!r}, stderr {self.err[-400:]!r}"
 
 
+def kernel_folder(options):
+    return os.path.dirname(machine.kernel(options.kernel)[0])
+
+
 class TestGuest:
     """A running guest, for cases. `address` is the agent's from the host when the suite has --vsock."""
 
@@ -48,6 +54,16 @@ class TestGuest:
 
     def __init__(self, guest):
         self._guest = guest
+
+    @property
+    def kernel_folder(self):
+        """What the guest's kernel came from: `config`, and `vmlinux` of our own."""
+        return kernel_folder(self._guest.options)
+
+    @property
+    def agent(self):
+        """PID 1's program, which also runs on the host."""
+        return self._guest.options.agent or os.path.join(TOP, "build/release/berth")
 
     @property
     def address(self):
@@ -97,7 +113,15 @@ class Boot:
         self._base, self._limit_s = base_options, limit_s
 
     def __call__(self, *options):
-        return _Booted(guests.Guest(guests.parse_options([*self._base, *options], "boot")))
+        return _Booted(self.guest(*options))
+
+    def guest(self, *options):
+        """Not started."""
+        return guests.Guest(guests.parse_options([*self._base, *options], "boot"))
+
+    @property
+    def kernel_folder(self):
+        return kernel_folder(self.guest().options)
 
 
 class _Booted:
@@ -130,6 +154,7 @@ class Case:
         self.suite = settings.get("suite", "main")
         self.limit_s = float(settings.get("limit", 60))
         self.in_guest = path.endswith(".sh")
+        self.kernel = settings.get("kernel", "debian")
 
 
 def find_cases(folder):
@@ -140,7 +165,7 @@ def find_cases(folder):
             continue
         with open(path, encoding="utf-8") as source:
             text = source.read()
-        settings = dict(re.findall(r"^# (suite|limit): *(\S+)$", text, re.M))
+        settings = dict(re.findall(r"^# (suite|limit|kernel): *(\S+)$", text, re.M))
         pattern = r"^((?:case|long)_\w+) *\(\)" if name.endswith(".sh") else r"^def ((?:case|own|long)_\w+)\("
         functions = re.findall(pattern, text, re.M)
         if not functions:

@@ -29,6 +29,8 @@ def add_options(parser):
     """The options of a guest, as toolchain/vm and tests/guest/suites/* spell them."""
     add = parser.add_argument
     add("--kernel", default="debian", metavar="debian|berth|PATH", help="default: debian")
+    add("--machine", default="q35", metavar="q35|microvm[,OPTION...]",
+        help="QEMU's machine (default: q35); microvm has virtio-mmio devices and wants --kernel berth or PATH")
     add("--mem", default="512M", metavar="SIZE", help="default: 512M")
     add("--cpus", type=int, default=2, metavar="N", help="default: 2")
     add("--icount", action="store_true", help="count instructions instead of time: one CPU, no KVM, repeatable")
@@ -40,6 +42,7 @@ def add_options(parser):
     add("--vsock", action="store_true", help="a vsock device towards the host, also without --host")
     add("--secret-file", metavar="FILE", help="the VM's secret (default: a random one)")
     add("--secret-by", choices=_SECRET_WAYS, default="initramfs", help="how the guest gets it (default: initramfs)")
+    add("--no-image", action="store_true", help="the kernel holds the image (initramfs/kernel --with-initramfs)")
     add("--agent", metavar="FILE", help="PID 1 (default: build/release/berth)")
     add("--ctl", metavar="FILE", help="berthctl (default: beside the agent)")
     add("--qemu", action="append", default=[], metavar="ARGS", help="more arguments for QEMU")
@@ -84,12 +87,13 @@ class Guest:
         bzimage, modules = machine.kernel(options.kernel)
         initrd = os.path.join(self.folder, "initrd")
         with open(initrd, "wb") as output:
-            output.write(self._image(modules).bytes())
+            if not options.no_image:
+                output.write(self.image(modules).bytes())
             output.write(self._run_segment().bytes())
             if options.secret_by == "initramfs":
                 output.write(guest_image.secret_segment(secret))
         if options.vsock:
-            self._vsock = machine.Vsock(self.folder, options.mem)
+            self._vsock = machine.Vsock(self.folder, options.mem, machine.virtio_bus(options.machine))
             self.address, self.cid = f"{self._vsock.address}:{VSOCK_PORT}", self._vsock.cid
         command = self._machine_arguments() + self._device_arguments() + self._disk_arguments()
         command += self._secret_arguments(secret)
@@ -180,7 +184,8 @@ class Guest:
             output.write(secret)
         return secret
 
-    def _image(self, modules):
+    def image(self, modules=None):
+        """What every guest of ours boots: a guest_image.Image."""
         options = self.options
         agent = options.agent or os.path.join(machine.TOP, "build/release/berth")
         ctl = options.ctl or os.path.join(os.path.dirname(agent), "berthctl")
@@ -223,7 +228,7 @@ class Guest:
             accelerator = ["-accel", "tcg,thread=multi", "-cpu", "max"]
         cpus = 1 if options.icount else options.cpus
         return [machine.QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-                "-machine", "q35" + (self._vsock.machine if self._vsock else ""), *accelerator,
+                "-machine", options.machine + (self._vsock.machine if self._vsock else ""), *accelerator,
                 "-smp", str(cpus), "-m", options.mem]
 
     def _device_arguments(self):
@@ -231,9 +236,10 @@ class Guest:
             console = f"stdio,id=console,signal=off,logfile={self.console_path}"
         else:
             console = f"file,id=console,path={self.console_path}"
-        arguments = ["-chardev", console, "-serial", "chardev:console", "-device", "virtio-rng-pci"]
+        bus = machine.virtio_bus(self.options.machine)
+        arguments = ["-chardev", console, "-serial", "chardev:console", "-device", f"virtio-rng-{bus}"]
         if not self.shell:
-            arguments += ["-device", "virtio-serial-pci"]
+            arguments += ["-device", f"virtio-serial-{bus}"]
             for number in range(1, 5):
                 ours, theirs = socket.socketpair()
                 theirs.set_inheritable(True)
@@ -260,7 +266,7 @@ class Guest:
             if not os.path.exists(path):
                 raise VmError(f"--disk {path}: no such file")
             arguments += ["-drive", f"if=none,id=drive{number},file={path.replace(',', ',,')},format={form}{mode}",
-                          "-device", f"virtio-blk-pci,drive=drive{number},serial={serial}"]
+                          "-device", f"virtio-blk-{machine.virtio_bus(self.options.machine)},drive=drive{number},serial={serial}"]
         return arguments
 
     def _secret_arguments(self, secret):

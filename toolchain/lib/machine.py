@@ -63,6 +63,11 @@ def own_kernel():
     return os.path.realpath(path) if os.path.exists(path) else None
 
 
+def virtio_bus(name):
+    """How QEMU calls the virtio devices of a machine: virtio-blk-pci, virtio-blk-device."""
+    return "device" if name.split(",")[0] == "microvm" else "pci"
+
+
 # ---- KVM ----
 
 
@@ -138,7 +143,7 @@ NO_VSOCK = "no way to a guest's vsock on this host (no /dev/vhost-vsock, no vhos
 class Vsock:
     """The host's end of one guest's vsock."""
 
-    def __init__(self, folder, memory):
+    def __init__(self, folder, memory, bus="pci"):
         backend = vsock_backend()
         if backend is None:
             raise VmError(NO_VSOCK)
@@ -146,7 +151,7 @@ class Vsock:
         if backend == "kernel":
             self.cid = secrets.randbelow(2**31) + 16  # a clash makes QEMU stop with a clear error
             self.address = f"vsock://{self.cid}"
-            self.qemu_arguments = ["-device", f"vhost-vsock-pci,guest-cid={self.cid}"]
+            self.qemu_arguments = ["-device", f"vhost-vsock-{bus},guest-cid={self.cid}"]
             self.machine = ""
             return
         self.cid = 3
@@ -154,7 +159,7 @@ class Vsock:
         self.address = f"hvsock://{path}"
         self.qemu_arguments = ["-object", f"memory-backend-memfd,id=mem,size={memory},share=on",
                                "-chardev", f"socket,id=vsock,path={device}",
-                               "-device", "vhost-user-vsock-pci,chardev=vsock"]
+                               "-device", f"vhost-user-vsock-{bus},chardev=vsock"]
         self.machine = ",memory-backend=mem"
         with open(os.path.join(folder, "vsock.log"), "wb") as log:
             self.process = subprocess.Popen(

@@ -1,5 +1,6 @@
 # Guests that must not boot, or not like that.
 # limit: 120
+# kernel: both
 import re
 
 from harness import Failure

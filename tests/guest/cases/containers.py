@@ -1,6 +1,7 @@
 # Containers from what the tools write, changed field by field: what the kernel says inside and outside.
 # suite: main
 # limit: 120
+# kernel: both
 import json
 
 from boxes import (ALL_CAPABILITIES, PROBE, TOOLS, WORK, Probe, captured, changed, check_run, expect, expect_eq, mask_of,

@@ -1,5 +1,6 @@
 # The life of containers and execs: what is allowed when, exit statuses, signals, freezing, reaping.
 # limit: 120
+# kernel: both
 
 cgroup_of() { echo /sys/fs/cgroup/berth/$1; }
 sleeper() { # NAME [SED-SCRIPT]...: a running container that sleeps

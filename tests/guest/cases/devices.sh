@@ -1,5 +1,6 @@
 # The device program: tried from inside the container, over a table, through updates and the agent's death.
 # limit: 300
+# kernel: both
 
 disk=$(cat /sys/block/vd*/dev /sys/block/zram0/dev /sys/block/loop0/dev 2>/dev/null | head -n 1)
 

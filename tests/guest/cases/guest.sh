@@ -1,4 +1,5 @@
 # The guest itself, as toolchain/vm makes it.
+# kernel: both
 
 case_tools_on_path() {
     for tool in berthctl busybox sh awk sha256sum; do

@@ -1,4 +1,5 @@
 # What the keeper makes of a guest, and what it keeps through the agent's end.
+# kernel: both
 
 agent_pid() {
     for pid in $(cat /sys/fs/cgroup/berth.agent/cgroup.procs); do

@@ -1,5 +1,6 @@
 # memory.events as events: exact, in order, and to those who come back late. The counting is in programs/agent_calls.cc.
 # limit: 600
+# kernel: both
 
 prepare() {
     make_rootfs

@@ -1,5 +1,6 @@
 # The resource contract: tests/guest/data/resources.rows, row by row, against the kernel's files.
 # limit: 600
+# kernel: both
 
 # walk MODE: the whole table; what is not ok is shown by name.
 walk() {
