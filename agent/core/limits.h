@@ -51,6 +51,9 @@ inline constexpr size_t kLedgerSlots = 16'384;
 inline constexpr size_t kEventLogEntries = 4096;
 inline constexpr size_t kEventLogBytes = 2u << 20;
 inline constexpr size_t kEventBytes = 4096;
+// Under steady pressure the kernel tells of each memory.events file 100 times a second: increases of low,
+// high and max within this time are one event. OOMs and kills are told at once.
+inline constexpr int64_t kMemoryPressureEventsMs = 100;
 inline constexpr size_t kMemoryEventKeys = 32;  // unknown keys of memory.events that are carried along
 inline constexpr size_t kSubscriberQueueBytes = 1u << 20;
 inline constexpr size_t kPressureWatches = 256;

@@ -100,4 +100,9 @@ void add_memory_events(MemoryEvents& into, const MemoryEvents& more) {
     }
 }
 
+bool only_pressure_rose(const MemoryEvents& before, const MemoryEvents& after) {
+    return before.oom == after.oom && before.oom_kill == after.oom_kill &&
+           before.oom_group_kill == after.oom_group_kill && before.others == after.others;
+}
+
 }  // namespace berth::core

@@ -36,6 +36,10 @@ MemoryEvents memory_events_since(const MemoryEvents& before, const MemoryEvents&
 // `into` += `more`, key by key: the .local counters of a container's two levels.
 void add_memory_events(MemoryEvents& into, const MemoryEvents& more);
 
+// True when nothing rose but what rises with every round of reclaim (low, high, max, sock_throttled): no OOM,
+// no kill, no counter that we do not know.
+bool only_pressure_rose(const MemoryEvents& before, const MemoryEvents& after);
+
 // What one cgroup's two files said at one moment.
 struct MemoryEventsReading {
     MemoryEvents total;  // memory.events: with everything below

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "agent/core/check.h"
+#include "agent/core/limits.h"
 
 namespace berth::runtime {
 namespace {
@@ -41,6 +42,7 @@ core::Result<std::shared_ptr<MemoryWatch>> MemoryWatch::begin(loop::Loop& loop, 
     auto reading = watch->read();
     if (!reading) return core::make_error(core::Code::kInternal, "cgroup.read memory.events: not readable");
     watch->first_ = std::move(*reading);
+    watch->reported_ = watch->first_.total;
     watch->on_reading_ = std::move(on_reading);
     watch->arm();
     return watch;
@@ -63,10 +65,14 @@ void MemoryWatch::arm() {
 
 void MemoryWatch::on_event(loop::Op&, int32_t) {
     std::shared_ptr<MemoryWatch> keep = self_;
-    std::optional<MemoryReading> reading;
-    if (on_reading_) reading = read();
-    if (reading) {
-        on_reading_(*reading);
+    core::MemoryEvents total;
+    bool lives = on_reading_ && read_counters(events_, total);
+    if (lives && calm_.armed() && core::only_pressure_rose(reported_, total)) {
+        held_back_ = true;
+    } else if (lives) {
+        lives = report();
+    }
+    if (lives) {
         if (!poll_.pending() && on_reading_) arm();
         return;
     }
@@ -78,8 +84,25 @@ void MemoryWatch::on_event(loop::Op&, int32_t) {
     }
 }
 
+// False when the cgroup is gone.
+bool MemoryWatch::report() {
+    std::optional<MemoryReading> reading = read();
+    if (!reading) return false;
+    held_back_ = false;
+    calm_.arm_after_ms(limits::kMemoryPressureEventsMs);
+    reported_ = reading->total;
+    on_reading_(*reading);
+    return true;
+}
+
+void MemoryWatch::on_calm() {
+    std::shared_ptr<MemoryWatch> keep = self_;
+    if (held_back_ && on_reading_) report();
+}
+
 void MemoryWatch::retire() {
     on_reading_ = {};
+    calm_.disarm();
     if (poll_.pending()) loop_.cancel(poll_);
 }
 

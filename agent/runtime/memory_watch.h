@@ -24,7 +24,8 @@ class MemoryWatch : public std::enable_shared_from_this<MemoryWatch> {
 
     // Opens the files below the cgroup's directories (`inner` invalid or the same: one level), reads them
     // once, and arms the poll: from here on no increase goes unnoticed. `on_reading` gets every reading after
-    // the first, grown or not.
+    // the first, grown or not; while nothing but low, high and max rises, one in
+    // limits::kMemoryPressureEventsMs.
     static core::Result<std::shared_ptr<MemoryWatch>> begin(loop::Loop& loop, sys::FdRef outer,
                                                             sys::FdRef inner, OnReading on_reading);
 
@@ -40,6 +41,8 @@ class MemoryWatch : public std::enable_shared_from_this<MemoryWatch> {
     explicit MemoryWatch(loop::Loop& loop) : loop_(loop) {}
     void arm();
     void on_event(loop::Op& op, int32_t result);
+    bool report();
+    void on_calm();
 
     loop::Loop& loop_;
     sys::UniqueFd events_;
@@ -47,6 +50,9 @@ class MemoryWatch : public std::enable_shared_from_this<MemoryWatch> {
     sys::UniqueFd local_inner_;
     MemoryReading first_;
     OnReading on_reading_;
+    core::MemoryEvents reported_;  // the last total that on_reading_ got
+    bool held_back_ = false;       // something rose since
+    loop::Timer calm_{loop_, loop::Timer::to<&MemoryWatch::on_calm, MemoryWatch>(), this};
     std::shared_ptr<MemoryWatch> self_;  // while the poll is pending
     loop::Op poll_{loop::Op::to<&MemoryWatch::on_event>(), this};
 };

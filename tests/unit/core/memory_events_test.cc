@@ -89,3 +89,19 @@ TEST_CASE("the local counters of two levels add up") {
     add_memory_events(sum, parsed("low 3\noom_kill 4\nnew 5\nmore 6\n"));
     CHECK(sum == MemoryEvents{.low = 3, .oom_kill = 5, .others = {{"new", 7}, {"more", 6}}});
 }
+
+TEST_CASE("pressure alone is told from an OOM") {
+    const MemoryEvents before = parsed("low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\noom_group_kill 6\nnew 7\n");
+    CHECK(only_pressure_rose(before, before));
+    MemoryEvents after = before;
+    after.low = after.high = after.max = after.sock_throttled = 100;
+    CHECK(only_pressure_rose(before, after));
+    for (uint64_t MemoryEvents::*counter :
+         {&MemoryEvents::oom, &MemoryEvents::oom_kill, &MemoryEvents::oom_group_kill}) {
+        MemoryEvents killed = after;
+        ++(killed.*counter);
+        CHECK(!only_pressure_rose(before, killed));
+    }
+    ++after.others[0].second;
+    CHECK(!only_pressure_rose(before, after));
+}
