@@ -73,9 +73,12 @@ Result<UniqueFd> open_cgroup(FdRef parent, std::string_view path) {
 
 Status create_cgroup(FdRef parent, std::string_view path) {
     BERTH_ASSIGN(Place place, locate(parent, path, "mkdir"));
-    if (mkdirat(place.directory.get(), place.name.c_str(), 0755) != 0) {
-        return errno_error(errno, step("mkdir", path));
-    }
+    // Whoever is in it reads its own limits, root or not: the agent's own mask is not for cgroups.
+    mode_t mask = umask(0022);
+    int made = mkdirat(place.directory.get(), place.name.c_str(), 0755);
+    int err = errno;
+    umask(mask);
+    if (made != 0) return errno_error(err, step("mkdir", path));
     return core::ok();
 }
 
