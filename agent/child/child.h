@@ -41,9 +41,10 @@ struct Child {
     size_t directory_length = 0;           // ...of this length
     int null_stdio = -1;                   // 0, 1 or 2, when a kStdio step put the root's /dev/null there
     // Made when first needed.
-    int proc = -1;        // a procfs of our own pid namespace that nothing was mounted over
-    int null_mount = -1;  // the guest's /dev/null: a detached tree, attached by the first kMask
-    int mask_mount = -1;  // an empty read-only tmpfs, likewise
+    int proc = -1;                  // a procfs of our own pid namespace that nothing was mounted over
+    int null_mount = -1;            // the guest's /dev/null: a detached tree, attached by the first kMask
+    int mask_mount = -1;            // an empty read-only tmpfs, likewise
+    int kept[limits::kKeptMounts];  // of kKeepMount
     bool null_attached = false;
     bool mask_attached = false;
     bool root_switched = false;
@@ -164,10 +165,17 @@ int step_personality(Child&, const PlanStep&);
 int step_scheduler(Child&, const PlanStep&);
 int step_io_priority(Child&, const PlanStep&);
 int step_affinity(Child&, const PlanStep&);
+int step_memory_policy(Child&, const PlanStep&);
 int step_session_keyring(Child&, const PlanStep&);
 int step_seccomp(Child&, const PlanStep&);
 int step_close_fds(Child&, const PlanStep&);
 int step_pdeathsig(Child&, const PlanStep&);
+int step_keep_mount(Child&, const PlanStep&);
+int step_tree_kept(Child&, const PlanStep&);
+int step_chdir_root(Child&, const PlanStep&);
+int step_target_here(Child&, const PlanStep&);
+int step_slot_owner(Child&, const PlanStep&);
+int step_cgroup_owner(Child&, const PlanStep&);
 int step_hook_point(Child&, const PlanStep&);
 int step_resolve_exe(Child&, const PlanStep&);
 int step_ready(Child&, const PlanStep&);

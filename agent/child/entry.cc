@@ -73,10 +73,17 @@ int run_step(Child& child, const PlanStep& step) {
         case kScheduler: return step_scheduler(child, step);
         case kIoPriority: return step_io_priority(child, step);
         case kAffinity: return step_affinity(child, step);
+        case kMemoryPolicy: return step_memory_policy(child, step);
         case kSessionKeyring: return step_session_keyring(child, step);
         case kSeccomp: return step_seccomp(child, step);
         case kCloseFds: return step_close_fds(child, step);
         case kPdeathsig: return step_pdeathsig(child, step);
+        case kKeepMount: return step_keep_mount(child, step);
+        case kTreeKept: return step_tree_kept(child, step);
+        case kChdirRoot: return step_chdir_root(child, step);
+        case kTargetHere: return step_target_here(child, step);
+        case kSlotOwner: return step_slot_owner(child, step);
+        case kCgroupOwner: return step_cgroup_owner(child, step);
         case kHookPoint: return step_hook_point(child, step);
         case kResolveExe: return step_resolve_exe(child, step);
         case kReady: return step_ready(child, step);
@@ -100,6 +107,7 @@ void load(Child& child, std::byte* plan, const int* slot_fds, int fd_count) {
     child.step_count = child.header->steps.count;
     child.slot_count = fd_count;
     for (int i = 0; i < fd_count; ++i) child.slots[i] = slot_fds[i];
+    for (int& fd : child.kept) fd = -1;
     child.argv = pointers(plan, child.header->argv);
     child.envp = pointers(plan, child.header->envp);
 }
@@ -141,25 +149,20 @@ void close_all_but(const int* keep, int keep_count) {
     raw::syscall(SYS_close_range, from, kLastFd, 0);
 }
 
-[[noreturn]] void run_child(std::byte* plan, size_t, const int* slot_fds, int fd_count, int go_fd) {
-    int keep[limits::kLaunchPlanFds + 1];
-    for (int i = 0; i < fd_count; ++i) keep[i] = slot_fds[i];
-    keep[fd_count] = go_fd;
-    // First of all: a container may be looking at us already.
-    close_all_but(keep, fd_count + 1);
+namespace {
+
+// Plain signals; modes are set exactly.
+void settle_process() {
     raw::prctl(PR_SET_DUMPABLE, 0);
-    if (go_fd >= 0) {
-        wait_for_go(go_fd);
-        raw::close(go_fd);
-    }
     const uint64_t no_signals = 0;
     raw::syscall(SYS_rt_sigprocmask, 2 /* SIG_SETMASK */, raw::word(&no_signals), 0, sizeof(no_signals));
-    raw::syscall(SYS_umask, 0);  // modes are set exactly
+    raw::syscall(SYS_umask, 0);
+}
 
-    Child child;
-    load(child, plan, slot_fds, fd_count);
-    int err = reset_nofile(child);
-    while (err >= 0 && child.step_index < child.step_count) {
+// Walks the steps before `end`; a failure is reported.
+int walk(Child& child, uint32_t end) {
+    int err = 0;
+    while (err >= 0 && child.step_index < end) {
         const PlanStep& step = child.steps[child.step_index];
         if (step.op != core::PlanOp::kNode && step.op != core::PlanOp::kSymlink) raw::drop(child.directory);
         err = run_step(child, step);
@@ -173,11 +176,49 @@ void close_all_but(const int* keep, int keep_count) {
         }
         if (err >= 0) ++child.step_index;
     }
-    if (err < 0) {
-        tell_agent(child, core::ChildMessageType::kFailed, -err, 0, -1);
-        raw::exit_group(core::kExitSetupFailed);
+    if (err < 0) tell_agent(child, core::ChildMessageType::kFailed, -err, 0, -1);
+    return err < 0 ? err : 0;
+}
+
+[[noreturn]] void walk_to_the_end(Child& child) {
+    int err = reset_nofile(child);
+    if (err < 0) tell_agent(child, core::ChildMessageType::kFailed, -err, 0, -1);
+    if (err >= 0) err = walk(child, child.step_count);
+    raw::exit_group(err < 0 ? core::kExitSetupFailed : 0);  // 0: a helper's work is done
+}
+
+}  // namespace
+
+[[noreturn]] void run_child(std::byte* plan, size_t, const int* slot_fds, int fd_count, int go_fd) {
+    int keep[limits::kLaunchPlanFds + 1];
+    for (int i = 0; i < fd_count; ++i) keep[i] = slot_fds[i];
+    keep[fd_count] = go_fd;
+    // First of all: a container may be looking at us already.
+    close_all_but(keep, fd_count + 1);
+    raw::prctl(PR_SET_DUMPABLE, 0);
+    if (go_fd >= 0) {
+        wait_for_go(go_fd);
+        raw::close(go_fd);
     }
-    raw::exit_group(0);  // a helper's work is done
+    settle_process();
+    Child child;
+    load(child, plan, slot_fds, fd_count);
+    walk_to_the_end(child);
+}
+
+long run_stage(std::byte* plan, const int* slot_fds, int fd_count, int go_fd, const int* unneeded,
+               int unneeded_count, CloneChild clone, void* context) {
+    settle_process();
+    Child child;
+    load(child, plan, slot_fds, fd_count);
+    int err = walk(child, child.header->stage_steps);
+    if (err < 0) return err;
+    long pid = clone(context);
+    if (pid != 0) return pid;
+    for (int i = 0; i < unneeded_count; ++i) raw::close(unneeded[i]);
+    wait_for_go(go_fd);
+    raw::close(go_fd);
+    walk_to_the_end(child);
 }
 
 }  // namespace berth::child

@@ -28,6 +28,16 @@ namespace berth::child {
 // 2 is closed.
 [[noreturn]] void run_child(std::byte* plan, size_t bytes, const int* slot_fds, int fd_count, int go_fd);
 
+// Clones the child of a stage: as fork does, 0 in the child; -errno on failure.
+using CloneChild = long (*)(void* context);
+
+// In the intermediate: walks the steps of the plan's stage, then calls `clone` once. In the child it walks
+// the rest and never returns; in the intermediate it returns the child's pid, or -errno: of the clone, or of
+// a step that failed (which the agent was told).
+// `unneeded` are descriptors that the child closes first of all.
+long run_stage(std::byte* plan, const int* slot_fds, int fd_count, int go_fd, const int* unneeded,
+               int unneeded_count, CloneChild clone, void* context);
+
 // Closes every descriptor above 2 but those of `keep` (at most limits::kLaunchPlanFds + 4; entries below 3
 // are ignored).
 void close_all_but(const int* keep, int keep_count);

@@ -185,7 +185,10 @@ int step_seccomp(Child& child, const PlanStep& step) {
     Program program{static_cast<unsigned short>(step.s1.length / sizeof(sock_filter)),
                     reinterpret_cast<const sock_filter*>(child.bytes(step.s1))};
     uint64_t flags = step.a;
-    if (step.slot != core::kNoSlot) flags |= SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // One thread alone: nothing to synchronize, and the kernel does not take
+    // both.
+    if (step.slot != core::kNoSlot)
+        flags = (flags & ~uint64_t{SECCOMP_FILTER_FLAG_TSYNC}) | SECCOMP_FILTER_FLAG_NEW_LISTENER;
     long result = raw::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, raw::word(flags), raw::word(&program));
     if (result < 0) return raw::number(result);
     child.filtered = true;

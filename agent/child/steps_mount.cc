@@ -176,6 +176,27 @@ int step_tree_tty_slave(Child& child, const PlanStep&) {
     return fill(child.mount, clone_of(child.tty, 0));
 }
 
+int step_keep_mount(Child& child, const PlanStep& step) {
+    int err = fill(child.kept[step.a], child.mount);
+    child.mount = -1;
+    return err;
+}
+
+int step_tree_kept(Child& child, const PlanStep& step) {
+    int err = fill(child.mount, child.kept[step.a]);
+    child.kept[step.a] = -1;
+    return err < 0 ? -EBADF : 0;
+}
+
+int step_chdir_root(Child& child, const PlanStep&) {
+    int root = root_of(child);
+    return root < 0 ? root : raw::number(raw::syscall(SYS_fchdir, root));
+}
+
+int step_target_here(Child& child, const PlanStep&) {
+    return fill(child.target, raw::openat(AT_FDCWD, ".", O_PATH | O_DIRECTORY));
+}
+
 int step_mount_setattr(Child& child, const PlanStep& step) {
     mount_attr attributes{};
     attributes.attr_set = step.a;

@@ -71,7 +71,9 @@ int step_domainname(Child& child, const PlanStep& step) {
     return raw::number(raw::syscall(SYS_setdomainname, raw::word(child.text(step.s1)), step.s1.length));
 }
 
-int step_become_ns_root(Child&, const PlanStep&) {
+int step_become_ns_root(Child& child, const PlanStep&) {
+    // A procfs of the stage's shows the guest's processes.
+    raw::drop(child.proc);
     int err = setresgid(0);
     if (err == 0) err = setresuid(0);
     if (err < 0) return err;
@@ -166,6 +168,14 @@ int step_affinity(Child& child, const PlanStep& step) {
     uint64_t all[128];
     for (uint64_t& part : all) part = ~uint64_t{0};
     return raw::number(raw::syscall(SYS_sched_setaffinity, 0, sizeof(all), raw::word(all)));
+}
+
+int step_memory_policy(Child& child, const PlanStep& step) {
+    // The kernel takes the number of bits and one more.
+    const bool has_nodes = step.s1.length > 0;
+    return raw::number(raw::syscall(SYS_set_mempolicy, raw::word(step.a),
+                                    has_nodes ? raw::word(child.bytes(step.s1)) : 0,
+                                    has_nodes ? step.s1.length * 8l + 1 : 0));
 }
 
 int step_session_keyring(Child& child, const PlanStep& step) {

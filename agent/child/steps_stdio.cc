@@ -109,6 +109,34 @@ int step_stdio_owner(Child&, const PlanStep& step) {
     return 0;
 }
 
+int step_slot_owner(Child& child, const PlanStep& step) {
+    struct stat status;
+    int err = stat_of(child.slot(step), &status);
+    if (err < 0 || (!S_ISFIFO(status.st_mode) && !S_ISCHR(status.st_mode)) || is_null_device(status))
+        return err;
+    long changed = raw::syscall(SYS_fchown, child.slot(step), raw::word(step.a), raw::word(step.b));
+    return changed == -EROFS || changed == -EPERM || changed == -EINVAL ? 0 : raw::number(changed);
+}
+
+int step_cgroup_owner(Child& child, const PlanStep& step) {
+    int directory = child.slot(step);
+    long err = raw::syscall(SYS_fchownat, directory, raw::word(""), raw::word(step.a), raw::word(step.b),
+                            AT_EMPTY_PATH);
+    for (const char* name = child.text(step.s1); err == 0 && *name != '\0';) {
+        size_t length = 0;
+        while (name[length] != '\0' && name[length] != '\n') ++length;
+        if (length >= kPathSize) return -ENAMETOOLONG;
+        copy_bytes(child.path, name, length);
+        child.path[length] = '\0';
+        err = raw::syscall(SYS_fchownat, directory, raw::word(child.path), raw::word(step.a),
+                           raw::word(step.b), AT_SYMLINK_NOFOLLOW);
+        if (err == -ENOENT) err = 0;
+        name += length;
+        if (*name == '\n') ++name;
+    }
+    return raw::number(err);
+}
+
 int step_extra_fd(Child& child, const PlanStep& step) {
     auto place = static_cast<int>(step.a);
     int* const registers[] = {&child.mount, &child.target, &child.root,       &child.fs,
@@ -127,6 +155,7 @@ int step_close_fds(Child& child, const PlanStep&) {
     for (int slot = 1; slot < child.slot_count; ++slot) {
         if (child.slots[slot] >= 0 && !slot_needed_later(child, slot)) raw::drop(child.slots[slot]);
     }
+    for (int& fd : child.kept) raw::drop(fd);
     raw::drop(child.mount);
     raw::drop(child.target);
     raw::drop(child.fs);

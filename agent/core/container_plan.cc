@@ -7,6 +7,7 @@
 #include "agent/core/path.h"
 #include "agent/core/process_plan.h"
 #include "agent/core/text.h"
+#include "agent/core/user_namespace_plan.h"
 
 namespace berth::core {
 namespace {
@@ -42,62 +43,62 @@ uint64_t kernel_device_number(uint32_t major, uint32_t minor) {
     return (minor & 0xffu) | uint64_t{major} << 8 | uint64_t{minor & ~0xffu} << 12;
 }
 
-// New namespaces are the clone's; joined ones are entered first thing (a pid namespace by the spawner, since
-// it takes effect on children only).
+// New namespaces are the clone's; a pid or time namespace is joined by the spawner, since it takes effect on
+// children only; the others by emit_join_by_path.
 void emit_namespaces(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    PlanHeader& header = builder.header();
     for (size_t i = 0; i < spec.namespaces.size(); ++i) {
         const NamespaceSpec& entry = spec.namespaces[i];
-        if (entry.path.empty()) {
-            builder.header().clone_flags |= entry.flag;
-            continue;
-        }
-        std::string label = format("linux.namespaces[%zu].path %s", i, quoted(entry.path).c_str());
+        if (entry.path.empty()) header.clone_flags |= entry.flag;
+        if (!entry.path.empty() && (entry.flag & (kNewPid | kNewTime)) != 0)
+            emit_join_by_path(builder, spec, i);
+    }
+    const NamespaceSpec* user = spec.find_namespace(kNewUser);
+    if (user && user->path.empty()) {
+        header.uid_map = builder.string(id_map_text(spec.id_map.uids));
+        header.gid_map = builder.string(id_map_text(spec.id_map.gids));
+    }
+    for (const NetDevice& device : spec.net_devices) builder.net_device(device.name, device.new_name);
+    const NamespaceSpec* network = spec.find_namespace(kNewNet);
+    if (!spec.net_devices.empty() && network && !network->path.empty()) {
         FdRequest request;
         request.source = FdSource::kNamespacePath;
-        request.path = entry.path;
-        request.ns_type = entry.flag;
-        request.label = label;
-        int32_t slot = builder.slot(std::move(request));
-        if (entry.flag == kNewPid) {
-            builder.header().pid_namespace_slot = slot;
-            continue;
-        }
-        PlanStep& step = builder.step(PlanOp::kSetns, label);
-        step.slot = slot;
-        step.a = entry.flag;
+        request.path = network->path;
+        request.ns_type = kNewNet;
+        request.label = "linux.netDevices: network namespace " + quoted(network->path);
+        header.net_namespace_slot = builder.slot(std::move(request));
     }
+    std::string offsets;
+    auto add = [&](const char* clock, const std::optional<TimeOffset>& offset) {
+        if (offset)
+            offsets += format("%s %lld %u\n", clock, static_cast<long long>(offset->secs), offset->nanosecs);
+    };
+    add("monotonic", spec.monotonic_offset);
+    add("boottime", spec.boottime_offset);
+    if (!offsets.empty()) header.timens_offsets = builder.string(offsets);
 }
 
-void emit_uts_and_network(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
-    const NamespaceSpec* network = spec.find_namespace(kNewNet);
-    if (network && network->path.empty()) builder.step(PlanOp::kLoopbackUp, "loopback up");
-    if (!spec.hostname.empty())
-        builder.step(PlanOp::kHostname, "hostname").s1 = builder.string(spec.hostname);
-    if (!spec.domainname.empty())
-        builder.step(PlanOp::kDomainname, "domainname").s1 = builder.string(spec.domainname);
-}
-
-void emit_node(LaunchPlanBuilder& builder, const std::string& label, const DeviceSpec& device) {
-    PlanString path = builder.string(device.path);
-    PlanStep& step = builder.step(PlanOp::kNode, label);
-    step.s1 = path;
-    step.a = (device.type == 'p' ? kModeFifo : kModeCharacter) | device.mode;
-    step.b = device.type == 'p' ? 0 : kernel_device_number(device.major, device.minor);
-    step.c = uint64_t{device.uid} << 32 | device.gid;
-}
-
-void emit_devices(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+void emit_nodes(LaunchPlanBuilder& builder, const ContainerSpec& spec, const KeptMounts* kept) {
     if (dev_is_foreign(spec)) return;
-    for (const auto& device : kDefaultDevices) {
-        bool replaced = false;
-        for (const DeviceSpec& own : spec.devices) replaced = replaced || own.path == device.path;
-        if (replaced) continue;
-        DeviceSpec node{.path = std::string(device.path), .major = device.major, .minor = device.minor};
-        emit_node(builder, "device " + node.path, node);
+    if (kept == nullptr) {
+        for (const DeviceSpec& node : device_nodes(spec))
+            emit_device_node(builder, device_label(spec, node), node);
+        return;
     }
-    for (size_t i = 0; i < spec.devices.size(); ++i)
-        emit_node(builder, format("linux.devices[%zu] (%s)", i, spec.devices[i].path.c_str()),
-                  spec.devices[i]);
+    for (const auto& [path, place] : kept->nodes) {
+        std::string label = "device " + path;
+        PlanString target = builder.string(path);
+        builder.step(PlanOp::kTreeKept, label).a = place;
+        PlanStep& step = builder.step(PlanOp::kTargetLike, label);
+        step.s1 = target;
+        step.a = kNewDirectoryMode;
+        builder.step(PlanOp::kAttach, label);
+    }
+}
+
+void emit_devices(LaunchPlanBuilder& builder, const ContainerSpec& spec, const KeptMounts* kept) {
+    if (dev_is_foreign(spec)) return;
+    emit_nodes(builder, spec, kept);
     for (const auto& link : kDefaultLinks) {
         PlanString path = builder.string(link.path);
         PlanString target = builder.string(link.target);
@@ -183,6 +184,9 @@ Status check_guest_can(const ContainerSpec& spec, const GuestFacts& facts) {
     if (spec.find_namespace(kNewCgroup) && !facts.cgroup_namespaces)
         return make_error(Code::kFailedPrecondition,
                           "linux.namespaces: the guest's kernel has no cgroup namespaces");
+    if (spec.seccomp && spec.seccomp->notifies())
+        BERTH_TRY(check_guest_path("linux.seccomp.listenerPath", clean_path(spec.seccomp->listener_path),
+                                   facts, ""));
     if (spec.mount_label.empty()) return ok();
     if (!facts.selinux)
         return make_error(Code::kFailedPrecondition, "linux.mountLabel: the guest has no SELinux");
@@ -190,6 +194,61 @@ Status check_guest_can(const ContainerSpec& spec, const GuestFacts& facts) {
 }
 
 }  // namespace
+
+void emit_join_by_path(LaunchPlanBuilder& builder, const ContainerSpec& spec, size_t index) {
+    const NamespaceSpec& entry = spec.namespaces[index];
+    std::string label = format("linux.namespaces[%zu].path %s", index, quoted(entry.path).c_str());
+    FdRequest request;
+    request.source = FdSource::kNamespacePath;
+    request.path = entry.path;
+    request.ns_type = entry.flag;
+    request.label = label;
+    int32_t slot = builder.slot(std::move(request));
+    if (entry.flag == kNewPid) {
+        builder.header().pid_namespace_slot = slot;
+    } else if (entry.flag == kNewTime) {
+        builder.header().time_namespace_slot = slot;
+    } else {
+        PlanStep& step = builder.step(PlanOp::kSetns, label);
+        step.slot = slot;
+        step.a = entry.flag;
+    }
+}
+
+void emit_names(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    if (!spec.hostname.empty())
+        builder.step(PlanOp::kHostname, "hostname").s1 = builder.string(spec.hostname);
+    if (!spec.domainname.empty())
+        builder.step(PlanOp::kDomainname, "domainname").s1 = builder.string(spec.domainname);
+}
+
+void emit_cut_off(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
+    bool is_private = (spec.rootfs_propagation & kMsPrivate) != 0;
+    builder.step(PlanOp::kGuestPropagation, "cut off from the guest's mounts").a =
+        kMsRec | (is_private ? kMsPrivate : kMsSlave);
+}
+
+std::vector<DeviceSpec> device_nodes(const ContainerSpec& spec) {
+    std::vector<DeviceSpec> nodes;
+    if (dev_is_foreign(spec)) return nodes;
+    for (const auto& device : kDefaultDevices) {
+        bool replaced = false;
+        for (const DeviceSpec& own : spec.devices) replaced = replaced || own.path == device.path;
+        if (!replaced)
+            nodes.push_back({.path = std::string(device.path), .major = device.major, .minor = device.minor});
+    }
+    nodes.insert(nodes.end(), spec.devices.begin(), spec.devices.end());
+    return nodes;
+}
+
+void emit_device_node(LaunchPlanBuilder& builder, const std::string& label, const DeviceSpec& device) {
+    PlanString path = builder.string(device.path);
+    PlanStep& step = builder.step(PlanOp::kNode, label);
+    step.s1 = path;
+    step.a = (device.type == 'p' ? kModeFifo : kModeCharacter) | device.mode;
+    step.b = device.type == 'p' ? 0 : kernel_device_number(device.major, device.minor);
+    step.c = uint64_t{device.uid} << 32 | device.gid;
+}
 
 // The recipe of a container's first process.
 Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
@@ -209,27 +268,42 @@ Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
                              .has_profile = spec.seccomp.has_value(),
                              .make_cwd = true,
                              .personality = spec.personality,
+                             .memory_policy = spec.memory_policy ? &*spec.memory_policy : nullptr,
                              .start_hooks = spec.hooks.has(HookKind::kStartContainer)};
     BERTH_TRY(check_process(process));
 
     LaunchPlanBuilder builder(PlanKind::kContainer);
     emit_namespaces(builder, spec);
+    KeptMounts kept;
+    const bool staged = has_user_namespace(spec);
+    if (staged) {
+        BERTH_TRY(emit_stage(builder, launch, root_path, kept));
+        emit_after_stage(builder, spec, kept);
+    } else {
+        for (size_t i = 0; i < spec.namespaces.size(); ++i)
+            if (!spec.namespaces[i].path.empty() && (spec.namespaces[i].flag & (kNewPid | kNewTime)) == 0)
+                emit_join_by_path(builder, spec, i);
+    }
     builder.step(PlanOp::kSetsid, "setsid");
-    emit_uts_and_network(builder, spec);
-    // Nothing that is mounted from here on is seen in the guest.
-    bool is_private = (spec.rootfs_propagation & kMsPrivate) != 0;
-    builder.step(PlanOp::kGuestPropagation, "cut off from the guest's mounts").a =
-        kMsRec | (is_private ? kMsPrivate : kMsSlave);
-    BERTH_TRY(emit_rootfs(builder, {.mounts = &launch.rootfs,
-                                    .facts = launch.facts,
-                                    .bundle_dir = launch.bundle_dir,
-                                    .root_path = root_path,
-                                    .root_in_place = spec.hooks.has_create()}));
+    const NamespaceSpec* network = spec.find_namespace(kNewNet);
+    if (network && network->path.empty()) builder.step(PlanOp::kLoopbackUp, "loopback up");
+    const NamespaceSpec* uts = spec.find_namespace(kNewUts);
+    if (!staged || (uts && uts->path.empty())) emit_names(builder, spec);
+    emit_cut_off(builder, spec);
+    if (!staged) {
+        emit_cgroup_owner(builder, spec, *launch.facts);
+        BERTH_TRY(emit_rootfs(builder, {.mounts = &launch.rootfs,
+                                        .facts = launch.facts,
+                                        .bundle_dir = launch.bundle_dir,
+                                        .root_path = root_path,
+                                        .root_in_place = spec.hooks.has_create()}));
+    }
     BERTH_TRY(emit_spec_mounts(builder, {.spec = &spec,
                                          .facts = launch.facts,
                                          .bundle_dir = launch.bundle_dir,
-                                         .source_bundle = source_bundle}));
-    emit_devices(builder, spec);
+                                         .source_bundle = source_bundle,
+                                         .kept = staged ? &kept : nullptr}));
+    emit_devices(builder, spec, staged ? &kept : nullptr);
     emit_pty(builder, process);
     if (spec.process.terminal) emit_console(builder);
     emit_early_cwd(builder, spec);
@@ -244,14 +318,10 @@ Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
 }
 
 bool needs_two_cgroup_levels(const ContainerSpec& spec) {
-    if (sets_of(spec.process).bounding & capability_bit(kCapSysAdmin)) return true;
-    for (const MountSpec& mount : spec.mounts) {
-        if (mount.options.bind || (mount.type != "cgroup" && mount.type != "cgroup2")) continue;
-        bool readonly = ((mount.options.top.set | mount.options.recursive.set) & kAttrRdonly) != 0;
-        bool in_namespace = spec.find_namespace(kNewCgroup) != nullptr;
-        if (in_namespace ? !readonly : mount.options.rw_asked) return true;
-    }
-    return false;
+    // In a user namespace the capability reaches no mount of cgroupfs but the container's own.
+    bool admin =
+        (sets_of(spec.process).bounding & capability_bit(kCapSysAdmin)) != 0 && !has_user_namespace(spec);
+    return admin || has_writable_cgroup_mount(spec);
 }
 
 Status check_bind_source(std::string_view source, uint32_t st_mode, const GuestFacts& facts) {

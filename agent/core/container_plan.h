@@ -101,6 +101,15 @@ struct HookLaunch {
 // startContainer's is an exec of the container's own process with another program.
 Result<LaunchPlan> plan_hook(const HookLaunch& launch);
 
+// ---- parts of plan_container that user_namespace_plan.cc puts elsewhere ----
+void emit_join_by_path(LaunchPlanBuilder& builder, const ContainerSpec& spec, size_t index);
+void emit_names(LaunchPlanBuilder& builder, const ContainerSpec& spec);  // hostname, domainname
+// From here on nothing that is mounted is seen in the guest.
+void emit_cut_off(LaunchPlanBuilder& builder, const ContainerSpec& spec);
+// What goes into /dev: the default nodes that the spec does not replace, then the spec's.
+std::vector<DeviceSpec> device_nodes(const ContainerSpec& spec);
+void emit_device_node(LaunchPlanBuilder& builder, const std::string& label, const DeviceSpec& device);
+
 // The second level of cgroups: a container that could undo its own limits (CAP_SYS_ADMIN, or a writable
 // cgroup mount) gets its limits and device program on an outer cgroup that its namespace does not show.
 bool needs_two_cgroup_levels(const ContainerSpec& spec);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/core/hooks.h"
+#include "agent/core/id_map.h"
 #include "agent/core/mount_options.h"
 #include "agent/core/resources.h"
 #include "agent/core/result.h"
@@ -78,6 +79,10 @@ struct ProcessSpec {
     std::optional<int32_t> oom_score_adj;
     std::optional<SchedulerAttributes> scheduler;
     std::optional<uint32_t> io_priority;  // class << 13 | level
+    // Of an exec: while it is set up, and from then on. Masks, bit n of word
+    // n/64; empty: not given.
+    std::vector<uint64_t> affinity_initial;
+    std::vector<uint64_t> affinity_final;
     std::string apparmor_profile;
     std::string selinux_label;
     std::vector<std::string> warnings;  // unknown capabilities
@@ -89,11 +94,31 @@ struct NamespaceSpec {
     std::string path;   // empty: a new one
 };
 
+// An offset of a clock of a time namespace.
+struct TimeOffset {
+    int64_t secs = 0;
+    uint32_t nanosecs = 0;
+};
+
+// set_mempolicy(2): `mode` with its flags, and a mask of nodes.
+struct MemoryPolicy {
+    uint32_t mode = 0;
+    std::vector<uint64_t> nodes;
+};
+
+// A network interface of the guest's that moves into the container.
+struct NetDevice {
+    std::string name;      // in the guest
+    std::string new_name;  // in the container; may hold one %d
+};
+
 struct MountSpec {
     std::string destination;  // cleaned, absolute, never "/"
     std::string type;
     std::string source;
     MountOptions options;
+    // Of an id-mapped mount: its own; with options.idmap and no map of its own the container's is meant.
+    IdMap id_map{};
 };
 
 struct DeviceSpec {
@@ -124,6 +149,10 @@ struct ContainerSpec {
     BerthAnnotations berth;
     Hooks hooks;
     std::vector<NamespaceSpec> namespaces;
+    // Of a new user namespace: complete, and ids 0 are mapped. Of a joined one: what was given, or empty.
+    IdMap id_map;
+    std::optional<TimeOffset> monotonic_offset;
+    std::optional<TimeOffset> boottime_offset;
     std::vector<DeviceSpec> devices;
     std::vector<std::pair<std::string, std::string>> sysctls;  // {"net/ipv4/ip_forward", "1"}
     Resources resources;
@@ -132,6 +161,8 @@ struct ContainerSpec {
     std::vector<std::string> masked_paths;    // cleaned, each once
     std::vector<std::string> readonly_paths;  // cleaned, each once
     std::optional<SeccompProfile> seccomp;
+    std::vector<NetDevice> net_devices;
+    std::optional<MemoryPolicy> memory_policy;
     std::optional<uint32_t> personality;  // 0 (PER_LINUX) or 8 (PER_LINUX32)
     std::string mount_label;
     std::vector<std::string> ignored;  // as in ProcessSpec; at most 64
@@ -149,6 +180,9 @@ struct ContainerSpec {
 // RESOURCE_EXHAUSTED for what is over a limit. Properties that the spec does not define are skipped and
 // listed in `ignored` (OCI runtime spec, "Extensibility").
 Result<ContainerSpec> parse_container_spec(std::string_view config_json);
+
+// INVALID_ARGUMENT when the process's user or groups, or a device's owner, are not in spec.id_map.
+Status check_mapped_ids(const ContainerSpec& spec);
 
 // Parses the `process` object alone, as Exec hands it over. Paths in errors begin with "process.".
 Result<ProcessSpec> parse_process_spec(std::string_view process_json);

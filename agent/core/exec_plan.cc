@@ -2,6 +2,7 @@
 #include "agent/core/caps.h"
 #include "agent/core/container_plan.h"
 #include "agent/core/process_plan.h"
+#include "agent/core/user_namespace_plan.h"
 
 namespace berth::core {
 namespace {
@@ -13,6 +14,10 @@ ProcessSpec with_defaults(const ProcessSpec& process, const ProcessSpec& init) {
     if (full.rlimits.empty()) full.rlimits = init.rlimits;
     if (!full.oom_score_adj) full.oom_score_adj = init.oom_score_adj;
     if (!full.user.umask) full.user.umask = init.user.umask;
+    if (full.affinity_initial.empty() && full.affinity_final.empty()) {
+        full.affinity_initial = init.affinity_initial;
+        full.affinity_final = init.affinity_final;
+    }
     if (full.apparmor_profile.empty()) full.apparmor_profile = init.apparmor_profile;
     if (full.selinux_label.empty()) full.selinux_label = init.selinux_label;
     return full;
@@ -56,6 +61,7 @@ void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
     PlanStep& step = builder.step(PlanOp::kSetns, "namespaces of the container");
     step.slot = slot;
     step.a = flags;
+    if (has_user_namespace(spec)) builder.step(PlanOp::kBecomeNsRoot, "user namespace");
 }
 
 // The recipe of an exec.
@@ -75,6 +81,8 @@ Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
         .has_profile = spec.seccomp.has_value(),
         .make_cwd = false,
         .personality = spec.personality,
+        .memory_policy = spec.memory_policy ? &*spec.memory_policy : nullptr,
+        .is_exec = true,
         .executable = launch.executable,
     };
     BERTH_TRY(check_capabilities(process.capabilities, init_sets.bounding, launch.facts->last_cap));
@@ -83,7 +91,11 @@ Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
     LaunchPlanBuilder builder(PlanKind::kExec);
     // With CAP_SYS_PTRACE a container reads what joins its pid namespace; the intermediate has nothing to
     // read.
-    builder.header().use_intermediate = (init_sets.bounding & capability_bit(kCapSysPtrace)) != 0 ? 1 : 0;
+    bool may_look = (init_sets.bounding & capability_bit(kCapSysPtrace)) != 0 && !has_user_namespace(spec);
+    builder.header().use_intermediate = may_look ? 1 : 0;
+    if (has_user_namespace(spec)) emit_stdio_owner(builder, spec, full.user, launch.stdio);
+    if (!full.affinity_initial.empty())
+        emit_affinity(builder, "process.execCPUAffinity.initial", full.affinity_initial);
     emit_join(builder, spec);
     builder.step(PlanOp::kSetsid, "setsid");
     emit_pty(builder, process);

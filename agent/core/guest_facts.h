@@ -27,6 +27,8 @@ struct GuestFacts {
     bool apparmor = false;
     bool selinux = false;
     bool cgroup_namespaces = true;
+    // /sys/kernel/cgroup/delegate: what a cgroup's owner may write, one name a line.
+    std::string cgroup_delegate = "cgroup.procs\ncgroup.threads\ncgroup.subtree_control\n";
     std::string agent_dir = "/run/berth";  // our own folder, which no container may see; canonical
 
     const Filesystem* find_filesystem(std::string_view name) const {

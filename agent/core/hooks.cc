@@ -54,6 +54,18 @@ std::string hook_state_json(const HookState& state) {
     return json;
 }
 
+std::string seccomp_agent_json(const HookState& state, int64_t pid, std::string_view metadata) {
+    std::string json = "{\"ociVersion\":";
+    append_json_string(json, state.oci_version);
+    json.append(",\"fds\":[\"seccompFd\"]");
+    json.append(format(",\"pid\":%lld,\"metadata\":", static_cast<long long>(pid)));
+    append_json_string(json, metadata);
+    json.append(",\"state\":");
+    json.append(hook_state_json(state));
+    json.push_back('}');
+    return json;
+}
+
 bool poststart_failure_is_fatal(std::string_view oci_version) {
     // "1.x.y": the parser takes no other major version.
     if (oci_version.size() < 3) return false;

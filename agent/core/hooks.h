@@ -59,7 +59,13 @@ struct HookState {
 };
 std::string hook_state_json(const HookState& state);
 
-// Up to spec 1.2 a poststart hook that fails is worth a warning; from 1.3 on the container is stopped.
+// What a seccomp agent gets with the listener's descriptor (OCI runtime spec,
+// "The Container Process State"). `pid` is that of the process whose filter it
+// is.
+std::string seccomp_agent_json(const HookState& state, int64_t pid, std::string_view metadata);
+
+// Up to spec 1.2 a poststart hook that fails is worth a warning; from 1.3 on
+// the container is stopped.
 bool poststart_failure_is_fatal(std::string_view oci_version);
 
 }  // namespace berth::core

@@ -87,6 +87,21 @@ int32_t LaunchPlanBuilder::slot(FdRequest request) {
     return static_cast<int32_t>(fds_.size() - 1);
 }
 
+int32_t LaunchPlanBuilder::id_map_slot(std::string_view uid_map, std::string_view gid_map) {
+    PlanIdMap wanted;
+    wanted.uid_map = string(uid_map);
+    wanted.gid_map = string(gid_map);
+    for (const PlanIdMap& known : id_maps_)
+        if (known.uid_map.offset == wanted.uid_map.offset && known.gid_map.offset == wanted.gid_map.offset)
+            return known.slot;
+    FdRequest request;
+    request.source = FdSource::kUserNamespace;
+    request.label = "user namespace of an id-mapped mount";
+    wanted.slot = slot(std::move(request));
+    id_maps_.push_back(wanted);
+    return wanted.slot;
+}
+
 PlanStep& LaunchPlanBuilder::step(PlanOp op, std::string_view label) {
     PlanStep& added = steps_.emplace_back();
     added.op = op;
@@ -110,7 +125,9 @@ Result<LaunchPlan> LaunchPlanBuilder::finish() && {
     size_t steps_at = align8(sizeof(PlanHeader) + pool_.size());
     size_t argv_at = steps_at + steps_.size() * sizeof(PlanStep);
     size_t envp_at = argv_at + argv_offsets.size() * sizeof(uint64_t);
-    size_t total = envp_at + envp_offsets.size() * sizeof(uint64_t);
+    size_t id_maps_at = envp_at + envp_offsets.size() * sizeof(uint64_t);
+    size_t net_devices_at = id_maps_at + id_maps_.size() * sizeof(PlanIdMap);
+    size_t total = net_devices_at + net_devices_.size() * sizeof(PlanNetDevice);
     if (total > limits::kLaunchPlanBytes) {
         return make_error(Code::kResourceExhausted, format("launch plan: %zu bytes or more; at most %zu fit",
                                                            total, limits::kLaunchPlanBytes));
@@ -122,6 +139,10 @@ Result<LaunchPlan> LaunchPlanBuilder::finish() && {
     header_.argv = {static_cast<uint32_t>(argv_at), static_cast<uint32_t>(argv_.size())};
     header_.envp = {static_cast<uint32_t>(envp_at), static_cast<uint32_t>(envp_.size())};
 
+    header_.id_maps = {static_cast<uint32_t>(id_maps_at), static_cast<uint32_t>(id_maps_.size())};
+
+    header_.net_devices = {static_cast<uint32_t>(net_devices_at), static_cast<uint32_t>(net_devices_.size())};
+
     LaunchPlan plan;
     plan.blob.resize(total);
     auto put = [&plan](size_t at, const void* data, size_t size) {
@@ -132,6 +153,8 @@ Result<LaunchPlan> LaunchPlanBuilder::finish() && {
     put(steps_at, steps_.data(), steps_.size() * sizeof(PlanStep));
     put(argv_at, argv_offsets.data(), argv_offsets.size() * sizeof(uint64_t));
     put(envp_at, envp_offsets.data(), envp_offsets.size() * sizeof(uint64_t));
+    put(id_maps_at, id_maps_.data(), id_maps_.size() * sizeof(PlanIdMap));
+    put(net_devices_at, net_devices_.data(), net_devices_.size() * sizeof(PlanNetDevice));
     plan.fds = std::move(fds_);
     std::string flaw = launch_plan_flaw(plan.blob, plan.fds.size());
     if (!flaw.empty()) return make_error(Code::kInternal, "launch plan: " + flaw);

@@ -124,12 +124,24 @@ enum class PlanOp : uint16_t {
     kScheduler,       // sched_setattr from the 56 bytes at s1
     kIoPriority,      // ioprio_set(process, a)
     kAffinity,        // sched_setaffinity from the bytes at s1 (empty: reset to all)
-    kSessionKeyring,  // keyctl(JOIN_SESSION_KEYRING, s1); ENOSYS, EDQUOT and EACCES are fine
-    kSeccomp,   // seccomp(SET_MODE_FILTER, a = flags, program s1); slot != kNoSlot: the notify fd goes to the
-                // agent
-    kCloseFds,  // closes every descriptor from 3 on but the sync socket, kExtraFd's, and the slots and
-                // registers that later steps use, which are close-on-exec
-    kPdeathsig,  // prctl(PR_SET_PDEATHSIG, a)
+    kMemoryPolicy,    // set_mempolicy(a, the bytes at s1 as a mask of nodes)
+    kSessionKeyring,  // keyctl(JOIN_SESSION_KEYRING, s1); ENOSYS, EDQUOT and
+                      // EACCES are fine
+    kSeccomp,         // seccomp(SET_MODE_FILTER, a = flags, program s1); slot != kNoSlot:
+                      // the notify fd goes to the agent
+    kCloseFds,        // closes every descriptor from 3 on but the sync socket,
+                      // kExtraFd's, and the slots and registers that later steps use,
+                      // which are close-on-exec
+    kPdeathsig,       // prctl(PR_SET_PDEATHSIG, a)
+    // Around the change into a user namespace: a stage before it, which still is
+    // the guest's root, makes what the rest could not, and hands it on.
+    kKeepMount,    // kept[a] = mount
+    kTreeKept,     // mount = kept[a]
+    kChdirRoot,    // fchdir(root): a clone with a new mount namespace finds itself in its own copy of it
+    kTargetHere,   // target = the working directory
+    kSlotOwner,    // fchown(slot, a, b) of a pipe or a terminal; others, and /dev/null, stay as they are
+    kCgroupOwner,  // chown(slot and the files in it that s1 names, one a line; missing ones are skipped, a,
+                   // b)
     // Talking to the agent.
     kHookPoint,   // tells the agent that hook point a is reached, waits for its go
     kResolveExe,  // finds s1 (absent: argv[0]) on PATH of the plan's environment, as execvp would; fails with
@@ -172,21 +184,47 @@ struct PlanHeader {
     // For the spawner.
     uint16_t use_intermediate =
         0;  // exec into a container that could look at the child: two clones (see spawner)
-    uint16_t setgroups_deny = 0;           // write "deny" to setgroups before gid_map
-    uint16_t stay_in_cgroup = 0;           // not into slot kSlotCgroup: the spawner's own (hooks)
-    uint64_t clone_flags = 0;              // CLONE_NEW* only
+    uint16_t setgroups_deny = 0;  // write "deny" to setgroups before gid_map
+    uint16_t stay_in_cgroup = 0;  // not into slot kSlotCgroup: the spawner's own (hooks)
+    uint64_t clone_flags = 0;     // CLONE_NEW* only
+    // The intermediate walks the first `stage_steps` steps, itself cloned with `stage_flags` (CLONE_NEWNS),
+    // and then clones the child, which walks the others with the same registers. 0: there is no stage.
+    uint64_t stage_flags = 0;
+    uint32_t stage_steps = 0;
+    uint32_t reserved = 0;
     int32_t pid_namespace_slot = kNoSlot;  // joined by the spawner before it clones, left again after
     int32_t time_namespace_slot = kNoSlot;
-    PlanString uid_map;  // text for /proc/PID/uid_map, written before the go byte; absent: none
+    int32_t net_namespace_slot = kNoSlot;  // where net_devices go; none: the child's, made with it
+    uint32_t reserved2 = 0;
+    PlanString uid_map;  // text for /proc/PID/uid_map, written before the go byte;
+                         // absent: none
     PlanString gid_map;
     PlanString timens_offsets;
     // For the child. RLIMIT_NOFILE when there is no kRlimit step for it: the kernel's own default for PID 1,
     // since what the keeper needs is not for containers.
     uint64_t nofile_soft = 1024;
     uint64_t nofile_hard = 4096;
-    PlanArray steps;  // PlanStep[]; the last is kExec, except in a helper, which exits 0 after its last step
-    PlanArray argv;   // uint64_t[count + 1]: offsets of strings, last 0; turned into pointers in place
-    PlanArray envp;   // uint64_t[count + 2]: one spare place for HOME, last 0
+    PlanArray steps;        // PlanStep[]; the last is kExec, except in a helper, which
+                            // exits 0 after its last step
+    PlanArray argv;         // uint64_t[count + 1]: offsets of strings, last 0; turned
+                            // into pointers in place
+    PlanArray id_maps;      // PlanIdMap[]
+    PlanArray net_devices;  // PlanNetDevice[], moved by the spawner before the go byte
+    PlanArray envp;         // uint64_t[count + 2]: one spare place for HOME, last 0
+};
+
+struct PlanNetDevice {
+    PlanString name;
+    PlanString new_name;  // may hold one %d
+};
+
+// The spawner fills `slot` with a user namespace of these maps, for
+// kMountIdmap.
+struct PlanIdMap {
+    int32_t slot = kNoSlot;
+    uint32_t reserved = 0;
+    PlanString uid_map;
+    PlanString gid_map;
 };
 static_assert(std::is_trivially_copyable_v<PlanHeader> && std::is_trivially_copyable_v<PlanStep>);
 
@@ -203,7 +241,8 @@ enum class FdSource : uint8_t {
     kInitPidNamespace,
     kInitTimeNamespace,
     kNull,           // a verified /dev/null (1:3)
-    kUserNamespace,  // of an id-mapped mount: made from `path` (the uid map) and `extra` (the gid map)
+    kUserNamespace,  // of an id-mapped mount: the spawner makes it (PlanIdMap), any descriptor holds its
+                     // place
     kPassed,         // descriptor `ns_type` of those the caller sent with the request; a detached tree of it
                      // when it is for kTreeSlot
 };
@@ -237,6 +276,11 @@ class LaunchPlanBuilder {
     PlanString string(std::string_view text);              // interned, NUL-terminated
     PlanString bytes(std::span<const std::byte> content);  // 8-aligned
     int32_t slot(FdRequest request);                       // the next slot
+    // A slot for a user namespace of these maps (texts as /proc/PID/uid_map takes them); one for equal maps.
+    int32_t id_map_slot(std::string_view uid_map, std::string_view gid_map);
+    void net_device(std::string_view name, std::string_view new_name) {
+        net_devices_.push_back({string(name), string(new_name)});
+    }
     uint32_t next_step() const { return static_cast<uint32_t>(steps_.size()); }
     // Appends; `label` for people. The returned reference is valid until the next call.
     PlanStep& step(PlanOp op, std::string_view label);
@@ -256,7 +300,10 @@ class LaunchPlanBuilder {
     std::vector<std::string> argv_;
     std::vector<std::string> envp_;
     std::vector<FdRequest> fds_;
-    std::string pool_;  // begins right after the header, so that offsets are final when they are given out
+    std::vector<PlanIdMap> id_maps_;
+    std::vector<PlanNetDevice> net_devices_;
+    std::string pool_;  // begins right after the header, so that offsets are final
+                        // when they are given out
     std::unordered_map<std::string, PlanString> interned_;
     std::string nul_in_;  // the first string with a NUL byte
 };

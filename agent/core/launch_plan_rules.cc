@@ -95,10 +95,17 @@ constexpr OpRule rule_of(PlanOp op) {
         case kScheduler: return {"sched_setattr", kBytes};
         case kIoPriority: return {"ioprio_set"};
         case kAffinity: return {"sched_setaffinity", kBytes};
+        case kMemoryPolicy: return {"set_mempolicy", kBytes};
         case kSessionKeyring: return {"session keyring", kTextMaybe};
         case kSeccomp: return {"seccomp", kBytes, kNone, SlotNeed::kMaybe, Jump::kNever};
         case kCloseFds: return {"close_range"};
         case kPdeathsig: return {"parent death signal"};
+        case kKeepMount: return {"keep mount"};
+        case kTreeKept: return {"kept mount"};
+        case kChdirRoot: return {"chdir to the root"};
+        case kTargetHere: return {"open mount target"};
+        case kSlotOwner: return {"fchown", kNone, kNone, SlotNeed::kMust, Jump::kNever};
+        case kCgroupOwner: return {"chown of the cgroup", kText, kNone, SlotNeed::kMust, Jump::kNever};
         case kHookPoint: return {"hooks"};
         case kResolveExe: return {"find executable", kTextMaybe};
         case kReady: return {"wait for start"};
@@ -174,6 +181,29 @@ class Checker {
         return true;
     }
 
+    bool id_maps_ok() const {
+        for (uint32_t i = 0; i < header_.id_maps.count; ++i) {
+            PlanIdMap map;
+            std::memcpy(&map, blob_.data() + header_.id_maps.offset + size_t{i} * sizeof(map), sizeof(map));
+            if (map.slot < 2 || !slot_ok(map.slot)) return false;
+            if (!operand_ok(map.uid_map, Operand::kText) || !operand_ok(map.gid_map, Operand::kText))
+                return false;
+        }
+        return true;
+    }
+
+    bool net_devices_ok() const {
+        constexpr uint32_t kNameBytes = 15;
+        for (uint32_t i = 0; i < header_.net_devices.count; ++i) {
+            PlanNetDevice device;
+            std::memcpy(&device, blob_.data() + header_.net_devices.offset + size_t{i} * sizeof(device),
+                        sizeof(device));
+            for (PlanString name : {device.name, device.new_name})
+                if (!operand_ok(name, Operand::kText) || name.length > kNameBytes) return false;
+        }
+        return true;
+    }
+
     // "A\0B\0C" with the terminator behind C.
     bool three_texts(PlanString string) const {
         size_t zeros = 0;
@@ -222,9 +252,21 @@ class Checker {
         if (h.use_intermediate > 1 || h.setgroups_deny > 1 || h.stay_in_cgroup > 1)
             return "flag is neither 0 nor 1";
         // The intermediate clones; it can write nothing for a child that waits for mappings.
-        if (h.use_intermediate == 1 && h.clone_flags != 0) return "an intermediate with new namespaces";
+        if (h.use_intermediate == 1 && h.clone_flags != 0 && h.stage_steps == 0)
+            return "an intermediate with new namespaces and no stage";
+        if (h.stage_steps != 0 && (h.use_intermediate == 0 || h.stage_steps >= h.steps.count))
+            return "a stage without an intermediate, or without a rest";
+        if ((h.stage_flags & ~uint64_t{CLONE_NEWNS}) != 0) return "stage_flags hold more than CLONE_NEWNS";
+        if (h.stage_flags != 0 && h.stage_steps == 0) return "stage_flags without a stage";
         if (h.nofile_soft > h.nofile_hard) return "nofile_soft above nofile_hard";
         if (!array_ok(h.steps, 0, sizeof(PlanStep))) return "steps out of bounds";
+        if (!array_ok(h.id_maps, 0, sizeof(PlanIdMap)) || h.id_maps.count > limits::kPlanIdMaps)
+            return "id maps out of bounds";
+        if (!id_maps_ok()) return "id map is malformed";
+        if (!array_ok(h.net_devices, 0, sizeof(PlanNetDevice)) || h.net_devices.count > limits::kNetDevices ||
+            !slot_ok(h.net_namespace_slot))
+            return "net devices out of bounds";
+        if (!net_devices_ok()) return "net device is malformed";
         if (!array_ok(h.argv, 1, sizeof(uint64_t))) return "argv out of bounds";
         if (!array_ok(h.envp, 2, sizeof(uint64_t))) return "envp out of bounds";
         if (!strings_ok(h.argv, 1)) return "argv names a string out of bounds";
@@ -236,7 +278,10 @@ class Checker {
         // The child turns argv and envp into pointers in place: nothing else may lie there.
         uint64_t steps_end = header_.steps.offset + uint64_t{header_.steps.count} * sizeof(PlanStep);
         uint64_t argv_end = header_.argv.offset + (uint64_t{header_.argv.count} + 1) * sizeof(uint64_t);
-        if (header_.argv.offset < steps_end || header_.envp.offset < argv_end) return "arrays overlap";
+        uint64_t envp_end = header_.envp.offset + (uint64_t{header_.envp.count} + 2) * sizeof(uint64_t);
+        if (header_.argv.offset < steps_end || header_.envp.offset < argv_end ||
+            header_.id_maps.offset < envp_end || header_.net_devices.offset < envp_end)
+            return "arrays overlap";
         if (header_.kind == PlanKind::kHelper) return {};
         if (header_.steps.count == 0) return "no steps";
         PlanStep last;
@@ -273,6 +318,8 @@ class Checker {
         if (step.op == PlanOp::kRlimit && (step.a >= kRlimitCount || step.b > step.c))
             return "limit out of range";
         if (step.op == PlanOp::kPtyOpen && (step.a > 0xFFFF || step.b > 0xFFFF)) return "size out of range";
+        if ((step.op == PlanOp::kKeepMount || step.op == PlanOp::kTreeKept) && step.a >= limits::kKeptMounts)
+            return "place of a kept mount out of range";
         if (step.op == PlanOp::kMountGuest && !three_texts(step.s2)) return "s2 is not three strings";
         if (step.op == PlanOp::kSetgroups &&
             (step.s1.length % 4 != 0 || step.s1.length / 4 > limits::kGroups)) {
@@ -284,6 +331,8 @@ class Checker {
         }
         if (step.op == PlanOp::kScheduler && step.s1.length != kSchedAttrBytes)
             return "sched_attr of the wrong size";
+        if (step.op == PlanOp::kMemoryPolicy && step.s1.length > limits::kMemoryNodes / 8)
+            return "node mask too large";
         if (step.op == PlanOp::kAffinity && step.s1.length > kCpuMaskBytesMax) return "CPU mask too large";
         return nullptr;
     }

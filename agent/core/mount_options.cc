@@ -103,6 +103,11 @@ bool apply_other_word(std::string_view word, MountOptions& options) {
         options.bind_recursive = options.bind_recursive || word == "rbind";
         return true;
     }
+    if (word == "idmap" || word == "ridmap") {
+        options.idmap = true;
+        options.idmap_recursive = word == "ridmap";
+        return true;
+    }
     if (word == "tmpcopyup") {
         options.tmpcopyup = true;
         return true;
@@ -125,8 +130,7 @@ void add_data(std::string_view option, MountOptions& options) {
 Result<MountOptions> parse_mount_options(std::span<const std::string> words) {
     MountOptions options;
     for (const std::string& word : words) {
-        if (word == "remount" || word == "idmap" || word == "ridmap")
-            return make_error(Code::kUnimplemented, quoted(word) + " is not supported");
+        if (word == "remount") return make_error(Code::kUnimplemented, quoted(word) + " is not supported");
         if (word == "rw" || word == "rrw") options.rw_asked = true;
         if (word == "ro" || word == "rro") options.rw_asked = false;
         if (apply_attr_word(word, options.top)) continue;

@@ -43,6 +43,8 @@ struct MountOptions {
     bool bind = false;
     bool bind_recursive = false;
     bool tmpcopyup = false;
+    bool idmap = false;                         // "idmap" or "ridmap"
+    bool idmap_recursive = false;               // "ridmap"
     bool rw_asked = false;                      // "rw" or "rrw" was written out
     std::vector<std::string> superblock_flags;  // "sync", "dirsync", "mand", "lazytime": flags of fsconfig
     uint64_t superblock_mask = 0;               // the same as MS_* for mount(2)
@@ -50,7 +52,7 @@ struct MountOptions {
 };
 
 // Sorts `options`; later words win over earlier ones. UNIMPLEMENTED for words that mount(8) knows and we
-// cannot do (remount, idmap, ridmap); the message begins with the word, so that callers put
+// cannot do (remount); the message begins with the word, so that callers put
 // `mounts[3].options: ` before it. "defaults", "silent" and "loud" change nothing. The words are those of the
 // OCI runtime spec 1.2 (config.md, "Linux mount options").
 Result<MountOptions> parse_mount_options(std::span<const std::string> options);

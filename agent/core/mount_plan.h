@@ -12,6 +12,8 @@
 
 namespace berth::core {
 
+struct KeptMounts;
+
 // Refuses (PERMISSION_DENIED) a guest path that a container may not see: what is, lies below or contains
 // facts.agent_dir, and /sys/firmware, where the host may have left the secret (fw_cfg, SMBIOS).
 // `allowed_dir`, when not empty, is the one place below agent_dir that may be seen. `path` is cleaned;
@@ -57,9 +59,16 @@ void emit_attach(LaunchPlanBuilder& builder, std::string_view label, const Mount
 struct MountPlanInput {
     const ContainerSpec* spec = nullptr;
     const GuestFacts* facts = nullptr;
-    std::string bundle_dir;     // ours
-    std::string source_bundle;  // for relative bind sources
+    std::string bundle_dir;      // ours
+    std::string source_bundle;   // for relative bind sources
+    KeptMounts* kept = nullptr;  // with a stage (user_namespace_plan.h): what it keeps, or kept
 };
+
+// Of spec.mounts, those that only the guest's root can make (binds, disks, overlays), detached, into kept.
+Status emit_staged_mounts(LaunchPlanBuilder& builder, const MountPlanInput& input);
+
+// True when the spec mounts its cgroup and may write there.
+bool has_writable_cgroup_mount(const ContainerSpec& spec);
 
 // All of spec.mounts, in order, into the register `root`.
 Status emit_spec_mounts(LaunchPlanBuilder& builder, const MountPlanInput& input);

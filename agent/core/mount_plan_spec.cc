@@ -2,6 +2,7 @@
 #include "agent/core/mount_plan.h"
 #include "agent/core/path.h"
 #include "agent/core/text.h"
+#include "agent/core/user_namespace_plan.h"
 
 namespace berth::core {
 namespace {
@@ -33,7 +34,22 @@ void emit_target(LaunchPlanBuilder& builder, const SpecMount& mount) {
     if (!exact && is_at_or_below(destination, "/proc")) step.c = 1;
 }
 
-Status emit_bind_mount(LaunchPlanBuilder& builder, const MountPlanInput& input, const SpecMount& mount) {
+// The user namespace whose maps an id-mapped mount has.
+int32_t id_map_slot_of(LaunchPlanBuilder& builder, const ContainerSpec& spec, const MountSpec& mount) {
+    const IdMap& map = mount.id_map.empty() ? spec.id_map : mount.id_map;
+    if (!map.empty()) return builder.id_map_slot(id_map_text(map.uids), id_map_text(map.gids));
+    const NamespaceSpec* user = spec.find_namespace(kNewUser);
+    BERTH_CHECK(user != nullptr);
+    FdRequest request;
+    request.source = FdSource::kNamespacePath;
+    request.path = user->path;
+    request.ns_type = kNewUser;
+    request.label = "user namespace of an id-mapped mount";
+    return builder.slot(std::move(request));
+}
+
+// The tree of a bind mount in the register `mount`.
+Status emit_bind_tree(LaunchPlanBuilder& builder, const MountPlanInput& input, const SpecMount& mount) {
     bool relative = !mount.spec->source.starts_with('/');
     std::string source =
         clean_path(relative ? input.source_bundle + "/" + mount.spec->source : mount.spec->source);
@@ -41,6 +57,16 @@ Status emit_bind_mount(LaunchPlanBuilder& builder, const MountPlanInput& input, 
     BERTH_TRY(check_guest_path(mount.json_path + ".source", source, *input.facts,
                                relative ? input.bundle_dir : ""));
     emit_bind(builder, mount.label, source, mount.spec->options);
+    if (!mount.spec->options.idmap) return ok();
+    int32_t slot = id_map_slot_of(builder, *input.spec, *mount.spec);
+    PlanStep& step = builder.step(PlanOp::kMountIdmap, mount.label);
+    step.slot = slot;
+    step.flags = mount.spec->options.idmap_recursive ? kRecursive : 0;
+    return ok();
+}
+
+Status emit_bind_mount(LaunchPlanBuilder& builder, const MountPlanInput& input, const SpecMount& mount) {
+    BERTH_TRY(emit_bind_tree(builder, input, mount));
     emit_target(builder, mount);
     emit_attach(builder, mount.label, mount.spec->options);
     return ok();
@@ -89,15 +115,11 @@ void emit_tmpfs(LaunchPlanBuilder& builder, const SpecMount& mount, FilesystemMo
     emit_attach(builder, mount.label, options);
 }
 
-Status emit_filesystem_mount(LaunchPlanBuilder& builder, const MountPlanInput& input,
-                             const SpecMount& mount) {
+// A filesystem in the register `mount`, made where anything may be.
+Status emit_filesystem_tree(LaunchPlanBuilder& builder, const MountPlanInput& input, const SpecMount& mount) {
     BERTH_ASSIGN(FilesystemMount filesystem,
                  resolve_filesystem(mount.json_path, mount.spec->type, mount.spec->source,
                                     mount.spec->options, *input.facts, ""));
-    if (filesystem.type == "tmpfs" && !needs_mount_syscall(filesystem)) {
-        emit_tmpfs(builder, mount, std::move(filesystem));
-        return ok();
-    }
     if (needs_mount_syscall(filesystem)) {
         std::string place = input.bundle_dir + "/mounts/spec-" + std::to_string(mount.index);
         emit_mount_syscall(builder, mount.label, filesystem, place);
@@ -105,12 +127,84 @@ Status emit_filesystem_mount(LaunchPlanBuilder& builder, const MountPlanInput& i
     } else {
         emit_filesystem(builder, mount.label, filesystem, "");
     }
+    return ok();
+}
+
+Status emit_filesystem_mount(LaunchPlanBuilder& builder, const MountPlanInput& input,
+                             const SpecMount& mount) {
+    if (mount.spec->type == "tmpfs") {
+        BERTH_ASSIGN(FilesystemMount filesystem,
+                     resolve_filesystem(mount.json_path, mount.spec->type, mount.spec->source,
+                                        mount.spec->options, *input.facts, ""));
+        if (!needs_mount_syscall(filesystem)) {
+            emit_tmpfs(builder, mount, std::move(filesystem));
+            return ok();
+        }
+    }
+    BERTH_TRY(emit_filesystem_tree(builder, input, mount));
     emit_target(builder, mount);
     emit_attach(builder, mount.label, mount.spec->options);
     return ok();
 }
 
+// What a user namespace's root may mount by itself, and belongs to it then.
+constexpr std::string_view kOfUserNamespace[] = {"proc",   "sysfs",  "devpts",  "tmpfs",
+                                                 "mqueue", "cgroup", "cgroup2", "ramfs"};
+
+// sysfs shows a network namespace, and is its owner's to mount. For a namespace of the guest's, runc and crun
+// bind the guest's.
+bool is_guests_sysfs(const ContainerSpec& spec, const MountSpec& mount) {
+    const NamespaceSpec* network = spec.find_namespace(kNewNet);
+    const NamespaceSpec* user = spec.find_namespace(kNewUser);
+    return mount.type == "sysfs" && (!network || (!network->path.empty() && user && user->path.empty()));
+}
+
+SpecMount spec_mount_at(const ContainerSpec& spec, size_t index) {
+    const MountSpec& mount = spec.mounts[index];
+    const std::string kind = mount.options.bind ? "bind" : mount.type;
+    return {.spec = &mount,
+            .index = index,
+            .json_path = format("mounts[%zu]", index),
+            .label = format("mount %zu (%s on %s)", index, kind.c_str(), mount.destination.c_str())};
+}
+
 }  // namespace
+
+Status emit_staged_mounts(LaunchPlanBuilder& builder, const MountPlanInput& input) {
+    const ContainerSpec& spec = *input.spec;
+    input.kept->mounts.assign(spec.mounts.size(), -1);
+    for (size_t i = 0; i < spec.mounts.size(); ++i) {
+        SpecMount mount = spec_mount_at(spec, i);
+        bool by_namespace = false;
+        for (std::string_view type : kOfUserNamespace)
+            by_namespace = by_namespace || mount.spec->type == type;
+        if (mount.spec->options.bind) {
+            BERTH_TRY(emit_bind_tree(builder, input, mount));
+        } else if (is_guests_sysfs(spec, *mount.spec)) {
+            MountOptions options = mount.spec->options;
+            options.bind_recursive = true;
+            emit_bind(builder, mount.label, "/sys", options);
+        } else if (!by_namespace) {
+            BERTH_TRY(emit_filesystem_tree(builder, input, mount));
+        } else {
+            continue;
+        }
+        uint32_t place = input.kept->add();
+        builder.step(PlanOp::kKeepMount, mount.label).a = place;
+        input.kept->mounts[i] = static_cast<int>(place);
+    }
+    return ok();
+}
+
+bool has_writable_cgroup_mount(const ContainerSpec& spec) {
+    for (const MountSpec& mount : spec.mounts) {
+        if (mount.options.bind || (mount.type != "cgroup" && mount.type != "cgroup2")) continue;
+        bool readonly = ((mount.options.top.set | mount.options.recursive.set) & kAttrRdonly) != 0;
+        bool in_namespace = spec.find_namespace(kNewCgroup) != nullptr;
+        if (in_namespace ? !readonly : mount.options.rw_asked) return true;
+    }
+    return false;
+}
 
 std::vector<std::string> firmware_paths(const ContainerSpec& spec) {
     std::vector<std::string> paths;
@@ -131,12 +225,12 @@ bool dev_is_foreign(const ContainerSpec& spec) {
 Status emit_spec_mounts(LaunchPlanBuilder& builder, const MountPlanInput& input) {
     for (size_t i = 0; i < input.spec->mounts.size(); ++i) {
         const MountSpec& spec = input.spec->mounts[i];
-        const std::string kind = spec.options.bind ? "bind" : spec.type;
-        SpecMount mount{.spec = &spec,
-                        .index = i,
-                        .json_path = format("mounts[%zu]", i),
-                        .label = format("mount %zu (%s on %s)", i, kind.c_str(), spec.destination.c_str())};
-        if (spec.options.bind)
+        SpecMount mount = spec_mount_at(*input.spec, i);
+        if (input.kept && input.kept->mounts[i] >= 0) {
+            builder.step(PlanOp::kTreeKept, mount.label).a = static_cast<uint64_t>(input.kept->mounts[i]);
+            emit_target(builder, mount);
+            emit_attach(builder, mount.label, spec.options);
+        } else if (spec.options.bind)
             BERTH_TRY(emit_bind_mount(builder, input, mount));
         else if (spec.type == "cgroup" || spec.type == "cgroup2")
             BERTH_TRY(emit_cgroup_mount(builder, input, mount));

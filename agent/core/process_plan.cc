@@ -15,18 +15,12 @@ bool is_unconfined(std::string_view profile) {
     return profile.empty() || profile == "unconfined";
 }
 
+constexpr std::string_view kStreamNames[] = {"stdin", "stdout", "stderr"};
+
 void emit_stream(LaunchPlanBuilder& builder, const StdioStream& stream, uint32_t fd) {
-    constexpr FdSource kSources[] = {FdSource::kStdin, FdSource::kStdout, FdSource::kStderr};
-    constexpr std::string_view kNames[] = {"stdin", "stdout", "stderr"};
     int32_t slot = kNoSlot;
-    if (stream.mode != StdioMode::kNull) {
-        FdRequest request;
-        request.source = stream.mode == StdioMode::kPipe ? kSources[fd] : FdSource::kPassed;
-        request.ns_type = stream.mode == StdioMode::kPassed ? stream.passed_index : 0;
-        request.label = kNames[fd];
-        slot = builder.slot(std::move(request));
-    }
-    PlanStep& step = builder.step(PlanOp::kStdio, kNames[fd]);
+    if (stream.mode != StdioMode::kNull) slot = builder.slot(stdio_request(stream, fd));
+    PlanStep& step = builder.step(PlanOp::kStdio, kStreamNames[fd]);
     step.a = fd;
     step.slot = slot;
 }
@@ -50,6 +44,12 @@ void emit_attributes_of_process(LaunchPlanBuilder& builder, const ProcessPlanInp
         step.a = limit.resource;
         step.b = limit.soft;
         step.c = limit.hard;
+    }
+    if (input.memory_policy) {
+        PlanString nodes = builder.bytes(std::as_bytes(std::span(input.memory_policy->nodes)));
+        PlanStep& step = builder.step(PlanOp::kMemoryPolicy, "linux.memoryPolicy");
+        step.a = input.memory_policy->mode;
+        step.s1 = nodes;
     }
     if (input.personality) builder.step(PlanOp::kPersonality, "linux.personality").a = *input.personality;
     if (!is_unconfined(process.apparmor_profile)) {
@@ -132,6 +132,21 @@ Status check_process(const ProcessPlanInput& input) {
     return ok();
 }
 
+void emit_affinity(LaunchPlanBuilder& builder, std::string_view label, const std::vector<uint64_t>& mask) {
+    PlanString bytes;
+    if (!mask.empty()) bytes = builder.bytes(std::as_bytes(std::span(mask)));
+    builder.step(PlanOp::kAffinity, label).s1 = bytes;
+}
+
+FdRequest stdio_request(const StdioStream& stream, uint32_t fd) {
+    constexpr FdSource kSources[] = {FdSource::kStdin, FdSource::kStdout, FdSource::kStderr};
+    FdRequest request;
+    request.source = stream.mode == StdioMode::kPipe ? kSources[fd] : FdSource::kPassed;
+    request.ns_type = stream.mode == StdioMode::kPassed ? stream.passed_index : 0;
+    request.label = kStreamNames[fd];
+    return request;
+}
+
 void emit_pty(LaunchPlanBuilder& builder, const ProcessPlanInput& input) {
     if (!input.process->terminal) return;
     PlanStep& step = builder.step(PlanOp::kPtyOpen, "process.terminal");
@@ -165,6 +180,12 @@ void emit_stdio(LaunchPlanBuilder& builder, const ProcessPlanInput& input) {
 void emit_process(LaunchPlanBuilder& builder, const ProcessPlanInput& input) {
     const ProcessSpec& process = *input.process;
     emit_attributes_of_process(builder, input);
+    // runc's: what "initial" set is for the set-up alone.
+    if (input.is_exec && (!process.affinity_initial.empty() || !process.affinity_final.empty())) {
+        bool reset = process.affinity_final.empty();
+        emit_affinity(builder, reset ? "process.execCPUAffinity (reset)" : "process.execCPUAffinity.final",
+                      process.affinity_final);
+    }
     builder.step(PlanOp::kHome, "HOME").a = process.user.uid;
     // As root: it may have to be made, and it may be a folder that only root may enter (runc).
     PlanString cwd = builder.string(process.cwd);

@@ -22,6 +22,8 @@ struct ProcessPlanInput {
     bool has_profile = false;  // the spec has a linux.seccomp: its filter must be there
     bool make_cwd = false;     // a missing process.cwd is made
     std::optional<uint32_t> personality;
+    const MemoryPolicy* memory_policy = nullptr;
+    bool is_exec = false;
     bool start_hooks = false;       // waits for hooks after Start
     std::string_view executable{};  // empty: args[0]
 };
@@ -35,6 +37,12 @@ void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec);
 
 // The pty when process.terminal is set: opened from the container's own devpts in the register `root`.
 void emit_pty(LaunchPlanBuilder& builder, const ProcessPlanInput& input);
+
+// An empty mask: all CPUs of the cgroup.
+void emit_affinity(LaunchPlanBuilder& builder, std::string_view label, const std::vector<uint64_t>& mask);
+
+// What the descriptor of a stream is to be opened from.
+FdRequest stdio_request(const StdioStream& stream, uint32_t fd);
 
 // Fds 0 to 2, and the ones the caller passed on.
 void emit_stdio(LaunchPlanBuilder& builder, const ProcessPlanInput& input);

@@ -34,6 +34,7 @@ constexpr ActionName kActions[] = {
     {"SCMP_ACT_TRACE", SeccompAction::kTrace},
     {"SCMP_ACT_LOG", SeccompAction::kLog},
     {"SCMP_ACT_ALLOW", SeccompAction::kAllow},
+    {"SCMP_ACT_NOTIFY", SeccompAction::kNotify},
 };
 
 struct OperatorName {
@@ -55,8 +56,7 @@ constexpr FlagName kFlags[] = {
     {"SECCOMP_FILTER_FLAG_TSYNC", SECCOMP_FILTER_FLAG_TSYNC},
     {"SECCOMP_FILTER_FLAG_LOG", SECCOMP_FILTER_FLAG_LOG},
     {"SECCOMP_FILTER_FLAG_SPEC_ALLOW", SECCOMP_FILTER_FLAG_SPEC_ALLOW},
-    // Only of use with a listener, and refused by the kernel without one.
-    {"SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV", 0},
+    {"SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV", SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV},
 };
 
 constexpr std::string_view kArchitectures[] = {
@@ -83,9 +83,7 @@ SeccompVerdict read_verdict(JsonObject& in, std::string_view key, std::string_vi
     in.read(key, text);
     const ActionName* known = std::find_if(std::begin(kActions), std::end(kActions),
                                            [&text](const ActionName& action) { return action.name == text; });
-    if (text == "SCMP_ACT_NOTIFY") {
-        in.fail(key, "SCMP_ACT_NOTIFY is not implemented", Code::kUnimplemented);
-    } else if (known == std::end(kActions)) {
+    if (known == std::end(kActions)) {
         in.fail(key, text.empty() ? "is required" : "unknown action " + quoted(text));
     } else {
         verdict.action = known->action;
@@ -154,6 +152,45 @@ void read_rule(JsonReport& report, const JsonValue& value, std::string path, Sec
     }
 }
 
+bool has_notify(const SeccompProfile& profile) {
+    for (const SeccompRule& rule : profile.rules)
+        if (rule.verdict.action == SeccompAction::kNotify) return true;
+    return false;
+}
+
+// Without a rule that notifies the listener is without effect, as is the flag,
+// which the kernel would refuse.
+void read_listener(JsonObject& in, SeccompProfile& profile) {
+    in.read("listenerPath", profile.listener_path);
+    in.read("listenerMetadata", profile.listener_metadata);
+    if (in.report().failed()) return;
+    if (profile.listener_path.empty() && !profile.listener_metadata.empty())
+        in.fail("listenerMetadata", "is set without a listenerPath");
+    if (profile.fallback.action == SeccompAction::kNotify)
+        in.fail("defaultAction",
+                "SCMP_ACT_NOTIFY cannot be the default: the "
+                "set-up itself would wait for an answer");
+    if (!has_notify(profile)) {
+        profile.listener_path.clear();
+        profile.flags &= ~uint32_t{SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV};
+        return;
+    }
+    constexpr size_t kSocketPathBytes = 107;  // sun_path without its NUL
+    if (profile.listener_path.empty()) return in.fail("listenerPath", "missing for SCMP_ACT_NOTIFY");
+    if (profile.listener_path[0] != '/')
+        return in.fail("listenerPath", "must be an absolute path, is " + quoted(profile.listener_path));
+    if (profile.listener_path.size() > kSocketPathBytes)
+        return in.fail("listenerPath", "longer than 107 bytes");
+    // How the listener itself is handed over.
+    for (const SeccompRule& rule : profile.rules) {
+        if (rule.verdict.action != SeccompAction::kNotify) continue;
+        for (const std::string& name : rule.names)
+            if (name == "write" || name == "sendmsg")
+                return in.report().fail(invalid(rule.path + ".action: SCMP_ACT_NOTIFY on " + quoted(name) +
+                                                " would make the set-up wait for itself"));
+    }
+}
+
 void read_flags(JsonObject& in, SeccompProfile& profile) {
     if (in.find("flags") == nullptr) {
         profile.flags = SECCOMP_FILTER_FLAG_SPEC_ALLOW;
@@ -196,13 +233,6 @@ Result<SeccompProfile> parse_seccomp(const rapidjson::Value& value, std::string_
         profile.fallback = read_verdict(in, "defaultAction", "defaultErrnoRet");
         read_architectures(in, profile);
         read_flags(in, profile);
-        std::string listener_path;
-        std::string listener_metadata;
-        in.read("listenerPath", listener_path);
-        in.read("listenerMetadata", listener_metadata);
-        if (listener_path.empty() && !listener_metadata.empty()) {
-            in.fail("listenerMetadata", "is set without a listenerPath");
-        }
         in.each("syscalls", limits::kSeccompRules, [&](const JsonValue& element, std::string path) {
             read_rule(report, element, std::move(path), profile);
         });
@@ -210,6 +240,7 @@ Result<SeccompProfile> parse_seccomp(const rapidjson::Value& value, std::string_
             in.fail("syscalls", format("more than %zu rules", limits::kSeccompRules),
                     Code::kResourceExhausted);
         }
+        read_listener(in, profile);
     }
     BERTH_TRY(report.status());
     if (skipped != nullptr) {

@@ -19,6 +19,7 @@ enum class SeccompAction : uint8_t {
     kTrace,
     kLog,
     kAllow,
+    kNotify,  // asks whoever listens at listener_path
 };
 
 // An action and what it carries: the errno of kErrno, the message of kTrace; 0 for the others.
@@ -59,14 +60,22 @@ struct SeccompProfile {
     std::vector<std::string> architectures;  // "SCMP_ARCH_X86_64", known names, sorted, each once
     uint32_t flags = 0;                      // SECCOMP_FILTER_FLAG_*
     std::vector<SeccompRule> rules;
+    std::string listener_path;      // absolute; there when a rule notifies, else empty
+    std::string listener_metadata;  // handed on
+
+    bool notifies() const { return !listener_path.empty(); }
 };
 
-// Reads linux.seccomp; `json_path` is for errors. INVALID_ARGUMENT for an unknown action, operator, flag or
-// architecture, an errnoRet that the action has no use for or that is too large, a rule without names, an
-// argument index above 5; UNIMPLEMENTED for SCMP_ACT_NOTIFY. As runc: flags absent means
-// SECCOMP_FILTER_FLAG_SPEC_ALLOW, an empty list none; the errno is EPERM when the spec names none;
-// listenerPath is without effect when no action notifies. Names of system calls are not judged here.
-// Properties that are not known are skipped; their paths are appended to `skipped` when that is not null.
+// Reads linux.seccomp; `json_path` is for errors. INVALID_ARGUMENT for an
+// unknown action, operator, flag or architecture, an errnoRet that the action
+// has no use for or that is too large, a rule without names, an argument index
+// above 5; SCMP_ACT_NOTIFY as the default, without a listenerPath, or on a call
+// that the set-up makes once the filter is loaded (it would wait for itself).
+// As runc: flags absent means SECCOMP_FILTER_FLAG_SPEC_ALLOW, an empty list
+// none; the errno is EPERM when the spec names none; listenerPath is without
+// effect when no action notifies. Names of system calls are not judged here.
+// Properties that are not known are skipped; their paths are appended to
+// `skipped` when that is not null.
 Result<SeccompProfile> parse_seccomp(const rapidjson::Value& value, std::string_view json_path,
                                      std::vector<std::string>* skipped = nullptr);
 

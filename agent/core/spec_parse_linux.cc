@@ -1,6 +1,7 @@
 // linux: namespaces, devices, paths and the rest of what only Linux has.
 #include <algorithm>
 
+#include "agent/core/cpu_list.h"
 #include "agent/core/limits.h"
 #include "agent/core/path.h"
 #include "agent/core/spec_parse.h"
@@ -29,14 +30,115 @@ void parse_namespace(JsonObject& in, ContainerSpec& out) {
         if (known.name == type) entry.flag = known.flag;
     if (entry.flag == 0) return in.fail("type", "unknown namespace type " + quoted(type));
     if (out.find_namespace(entry.flag)) return in.fail("type", quoted(type) + " is given twice");
-    if (entry.flag == kNewUser || entry.flag == kNewTime)
-        return in.fail("type", quoted(type) + " is not supported", Code::kUnimplemented);
     if (!entry.path.empty()) {
         check_absolute(in.report(), in.path_of("path"), entry.path);
         if (entry.flag == kNewMount)
             return in.fail("path", "joining a mount namespace is not supported", Code::kUnimplemented);
     }
     out.namespaces.push_back(std::move(entry));
+}
+
+// dev_valid_name() of the kernel.
+bool is_interface_name(std::string_view name) {
+    constexpr size_t kMost = 15;
+    if (name.empty() || name.size() > kMost || name == "." || name == "..") return false;
+    for (char c : name)
+        if (c == '/' || c == ':' || c == ' ' || (c >= '\t' && c <= '\r')) return false;
+    return true;
+}
+
+// At most one "%d", for which the kernel's way is the lowest free number.
+bool is_name_template(std::string_view name) {
+    size_t percent = name.find('%');
+    return percent == std::string_view::npos ||
+           (name.substr(percent, 2) == "%d" && name.find('%', percent + 1) == std::string_view::npos);
+}
+
+void parse_net_devices(JsonObject& in, ContainerSpec& out) {
+    in.each_member(
+        "netDevices", limits::kNetDevices,
+        [&](std::string name, const JsonValue& value, const std::string& path) {
+            JsonObject device(in.report(), &value, path);
+            NetDevice parsed{std::move(name), ""};
+            device.read("name", parsed.new_name);
+            if (in.report().failed()) return;
+            if (!is_interface_name(parsed.name))
+                return in.report().fail(invalid(path + ": not the name of a network interface"));
+            if (parsed.new_name.empty()) parsed.new_name = parsed.name;
+            if (!is_interface_name(parsed.new_name) || !is_name_template(parsed.new_name))
+                return device.fail("name", "not the name of a network interface");
+            for (const NetDevice& other : out.net_devices)
+                if (other.new_name == parsed.new_name && parsed.new_name.find('%') == std::string::npos)
+                    return device.fail("name", quoted(parsed.new_name) + " is given twice");
+            out.net_devices.push_back(std::move(parsed));
+        });
+}
+
+struct NamedBits {
+    std::string_view name;
+    uint32_t value;
+};
+// linux/mempolicy.h
+constexpr NamedBits kMemoryPolicies[] = {
+    {"MPOL_DEFAULT", 0},
+    {"MPOL_PREFERRED", 1},
+    {"MPOL_BIND", 2},
+    {"MPOL_INTERLEAVE", 3},
+    {"MPOL_LOCAL", 4},
+    {"MPOL_PREFERRED_MANY", 5},
+    {"MPOL_WEIGHTED_INTERLEAVE", 6},
+};
+constexpr NamedBits kMemoryPolicyFlags[] = {{"MPOL_F_STATIC_NODES", 1u << 15},
+                                            {"MPOL_F_RELATIVE_NODES", 1u << 14},
+                                            {"MPOL_F_NUMA_BALANCING", 1u << 13}};
+
+void parse_memory_policy(JsonObject& in, ContainerSpec& out) {
+    JsonObject policy(in.report(), in.find("memoryPolicy"), in.path_of("memoryPolicy"));
+    if (!policy.present()) return;
+    MemoryPolicy parsed;
+    std::string mode;
+    std::string nodes;
+    policy.read("mode", mode);
+    policy.read("nodes", nodes);
+    if (in.report().failed()) return;
+    bool known = false;
+    for (const auto& entry : kMemoryPolicies) {
+        if (entry.name != mode) continue;
+        parsed.mode = entry.value;
+        known = true;
+    }
+    if (!known) return policy.fail("mode", mode.empty() ? "missing" : "unknown mode " + quoted(mode));
+    policy.each("flags", std::size(kMemoryPolicyFlags), [&](const JsonValue& value, const std::string& path) {
+        std::string flag = json_string(in.report(), value, path);
+        uint32_t bit = 0;
+        for (const auto& entry : kMemoryPolicyFlags)
+            if (entry.name == flag) bit = entry.value;
+        if (bit == 0) in.report().fail(invalid(path + ": unknown flag " + quoted(flag)));
+        parsed.mode |= bit;
+    });
+    if (!nodes.empty()) {
+        auto mask = parse_cpu_list(nodes, limits::kMemoryNodes);
+        if (!mask) return policy.fail("nodes", quoted(nodes) + " is not a list of memory nodes");
+        parsed.nodes = std::move(*mask);
+    }
+    out.memory_policy = std::move(parsed);
+}
+
+void parse_time_offsets(JsonObject& in, ContainerSpec& out) {
+    constexpr size_t kClocks = 8;
+    in.each_member(
+        "timeOffsets", kClocks, [&](std::string name, const JsonValue& value, const std::string& path) {
+            JsonObject offset(in.report(), &value, path);
+            TimeOffset parsed;
+            offset.read("secs", parsed.secs);
+            offset.read_between("nanosecs", parsed.nanosecs, 0u, 999'999'999u);
+            if (name == "monotonic")
+                out.monotonic_offset = parsed;
+            else if (name == "boottime")
+                out.boottime_offset = parsed;
+            else
+                in.report().fail(invalid(path + ": only \"monotonic\" and \"boottime\" have an offset"));
+        });
 }
 
 void parse_device(JsonObject& in, ContainerSpec& out) {
@@ -105,6 +207,7 @@ void check_sysctl(JsonReport& report, const std::string& json_path, std::string_
     if (path == "kernel/hostname") return report.fail(invalid(json_path + ": use hostname"));
     if (is_ipc_sysctl(path)) return needs(kNewIpc, "ipc");
     if (path.starts_with("net/")) return needs(kNewNet, "network");
+    if (path.starts_with("user/")) return needs(kNewUser, "user");
     if (path == "kernel/domainname") return needs(kNewUts, "uts");
     report.fail(
         make_error(Code::kPermissionDenied, json_path + ": is not a sysctl of a container's namespaces"));
@@ -183,9 +286,11 @@ void parse_linux(JsonObject& in, ContainerSpec& out) {
         JsonObject entry(report, &value, path);
         parse_namespace(entry, out);
     });
-    for (std::string_view key :
-         {"uidMappings", "gidMappings", "timeOffsets", "intelRdt", "netDevices", "memoryPolicy"})
-        refuse_if_set(in, key);
+    refuse_if_set(in, "intelRdt");
+    parse_net_devices(in, out);
+    parse_memory_policy(in, out);
+    parse_id_map(in, out.id_map);
+    parse_time_offsets(in, out);
     in.each("devices", limits::kDevices, [&](const JsonValue& value, const std::string& path) {
         JsonObject entry(report, &value, path);
         parse_device(entry, out);
@@ -200,7 +305,62 @@ void parse_linux(JsonObject& in, ContainerSpec& out) {
     parse_nested(in, out);
 }
 
+Status check_mapped_ids(const ContainerSpec& spec) {
+    const UserSpec& user = spec.process.user;
+    auto check = [](const IdMappings& mappings, uint32_t id, const std::string& field) -> Status {
+        if (map_to_host(mappings, id)) return ok();
+        return invalid(field + format(": %u is not mapped into the user namespace", id));
+    };
+    BERTH_TRY(check(spec.id_map.uids, user.uid, "process.user.uid"));
+    BERTH_TRY(check(spec.id_map.gids, user.gid, "process.user.gid"));
+    for (size_t i = 0; i < user.additional_gids.size(); ++i)
+        BERTH_TRY(
+            check(spec.id_map.gids, user.additional_gids[i], format("process.user.additionalGids[%zu]", i)));
+    for (size_t i = 0; i < spec.devices.size(); ++i) {
+        BERTH_TRY(check(spec.id_map.uids, spec.devices[i].uid, format("linux.devices[%zu].uid", i)));
+        BERTH_TRY(check(spec.id_map.gids, spec.devices[i].gid, format("linux.devices[%zu].gid", i)));
+    }
+    return ok();
+}
+
+namespace {
+
+Status check_user_namespace(const ContainerSpec& spec) {
+    const NamespaceSpec* user = spec.find_namespace(kNewUser);
+    if (!user) {
+        if (!spec.id_map.empty()) return invalid("linux.uidMappings: needs a user namespace");
+        for (size_t i = 0; i < spec.mounts.size(); ++i)
+            if (spec.mounts[i].options.idmap && spec.mounts[i].id_map.empty())
+                return invalid(
+                    format("mounts[%zu].options: \"idmap\" needs "
+                           "uidMappings and gidMappings of the "
+                           "mount, or a user namespace",
+                           i));
+        return ok();
+    }
+    if (spec.id_map.empty())
+        return user->path.empty() ? Status(invalid("linux.uidMappings: missing for a new user namespace"))
+                                  : ok();
+    if (!map_to_host(spec.id_map.uids, 0)) return invalid("linux.uidMappings: id 0 is not mapped");
+    if (!map_to_host(spec.id_map.gids, 0)) return invalid("linux.gidMappings: id 0 is not mapped");
+    return check_mapped_ids(spec);
+}
+
+Status check_time_namespace(const ContainerSpec& spec) {
+    if (!spec.monotonic_offset && !spec.boottime_offset) return ok();
+    const NamespaceSpec* time = spec.find_namespace(kNewTime);
+    if (!time) return invalid("linux.timeOffsets: needs a time namespace");
+    if (!time->path.empty()) return invalid("linux.timeOffsets: a time namespace that is joined has its own");
+    return ok();
+}
+
+}  // namespace
+
 Status check_spec(const ContainerSpec& spec) {
+    if (!spec.net_devices.empty() && !spec.find_namespace(kNewNet))
+        return invalid("linux.netDevices: needs a network namespace");
+    BERTH_TRY(check_user_namespace(spec));
+    BERTH_TRY(check_time_namespace(spec));
     if (!spec.find_namespace(kNewUts)) {
         if (!spec.hostname.empty()) return invalid("hostname: needs a uts namespace");
         if (!spec.domainname.empty()) return invalid("domainname: needs a uts namespace");

@@ -62,8 +62,7 @@ void parse_mount(JsonObject& in, ContainerSpec& out) {
     in.read("type", mount.type);
     in.read("source", mount.source);
     in.read("options", words, limits::kMountOptions);
-    refuse_if_set(in, "uidMappings");
-    refuse_if_set(in, "gidMappings");
+    parse_id_map(in, mount.id_map);
     if (in.report().failed()) return;
     if (destination.empty()) return in.fail("destination", "missing");
     if (destination.size() > limits::kPathBytes) return in.fail("destination", "longer than 4095 bytes");
@@ -82,6 +81,9 @@ void parse_mount(JsonObject& in, ContainerSpec& out) {
         in.fail("options",
                 format("take %zu bytes, more than the limit of %zu", data_bytes, limits::kMountDataBytes),
                 Code::kResourceExhausted);
+    if (!mount.id_map.empty()) mount.options.idmap = true;
+    if (mount.options.idmap && !mount.options.bind)
+        in.fail(mount.id_map.empty() ? "options" : "uidMappings", "only a bind mount can be id-mapped");
     if (mount.options.tmpcopyup && mount.type != "tmpfs")
         in.fail("options", "\"tmpcopyup\" is for tmpfs only");
     check_source(in, mount);

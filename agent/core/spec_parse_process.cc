@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "agent/core/caps.h"
+#include "agent/core/cpu_list.h"
 #include "agent/core/limits.h"
 #include "agent/core/spec_parse.h"
 #include "agent/core/text.h"
@@ -185,6 +186,20 @@ void parse_scheduler(JsonObject& process, ProcessSpec& out) {
     out.scheduler = attributes;
 }
 
+void parse_affinity(JsonObject& process, ProcessSpec& out) {
+    JsonObject in(process.report(), process.find("execCPUAffinity"), process.path_of("execCPUAffinity"));
+    const std::pair<std::string_view, std::vector<uint64_t>*> lists[] = {{"initial", &out.affinity_initial},
+                                                                         {"final", &out.affinity_final}};
+    for (const auto& [key, mask] : lists) {
+        std::string text;
+        in.read(key, text);
+        if (text.empty() || in.report().failed()) continue;
+        auto parsed = parse_cpu_list(text, limits::kCpus);
+        if (!parsed) return in.fail(key, quoted(text) + " is not a list of CPUs");
+        *mask = std::move(*parsed);
+    }
+}
+
 void parse_io_priority(JsonObject& process, ProcessSpec& out) {
     JsonObject in(process.report(), process.find("ioPriority"), process.path_of("ioPriority"));
     if (!in.present()) return;
@@ -220,7 +235,7 @@ void parse_process(JsonObject& in, ProcessSpec& out) {
     }
     parse_scheduler(in, out);
     parse_io_priority(in, out);
-    refuse_if_set(in, "execCPUAffinity");
+    parse_affinity(in, out);
     in.read("apparmorProfile", out.apparmor_profile);
     in.read("selinuxLabel", out.selinux_label);
 }

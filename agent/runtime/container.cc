@@ -96,8 +96,15 @@ void Container::keep_for_execs(core::ContainerSpec full) {
     spec.process.warnings = {};
     spec.process.ignored = {};
     spec.berth = full.berth;
+    if (full.seccomp && full.seccomp->notifies()) {
+        spec.seccomp.emplace();
+        spec.seccomp->listener_path = std::move(full.seccomp->listener_path);
+        spec.seccomp->listener_metadata = std::move(full.seccomp->listener_metadata);
+    }
     spec.namespaces = std::move(full.namespaces);
+    spec.id_map = std::move(full.id_map);
     spec.personality = full.personality;
+    spec.memory_policy = std::move(full.memory_policy);
 }
 
 v1::Event Container::event(const core::ExecId& exec_id) const {

@@ -16,6 +16,7 @@
 #include "agent/runtime/runtime.h"
 #include "agent/runtime/state_file.h"
 #include "agent/runtime/stdio.h"
+#include "agent/runtime/user_namespace.h"
 #include "agent/sys/cgroup.h"
 #include "agent/sys/device_program.h"
 #include "agent/sys/log.h"
@@ -97,6 +98,7 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
     CreateRequest& request = *request_;
     BERTH_ASSIGN(plans.spec, core::parse_container_spec(json));
     core::ContainerSpec& spec = plans.spec;
+    BERTH_TRY(complete_user_namespace(spec));
     // containerd says it in the request, the spec says it in process.terminal: either is enough.
     request.stdio.terminal = request.stdio.terminal || spec.process.terminal;
     spec.process.terminal = request.stdio.terminal;

@@ -137,6 +137,8 @@ core::Result<GuestProbe> probe_guest(const core::AgentConfig& config) {
     probe.facts.block_devices = list_block_devices();
     probe.facts.apparmor = core::trim(read_whole_file("/sys/module/apparmor/parameters/enabled")) == "Y";
     probe.facts.selinux = access("/sys/fs/selinux/enforce", F_OK) == 0;
+    if (std::string files = read_whole_file("/sys/kernel/cgroup/delegate"); !files.empty())
+        probe.facts.cgroup_delegate = std::move(files);
     probe.facts.cgroup_namespaces = access("/proc/self/ns/cgroup", F_OK) == 0;
     BERTH_ASSIGN(probe.cgroup.files, list_container_cgroup_files(config.cgroup_root));
     probe.cgroup.page_size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));

@@ -15,6 +15,7 @@
 #include "agent/runtime/container.h"
 #include "agent/runtime/guest_facts.h"
 #include "agent/runtime/runtime.h"
+#include "agent/runtime/seccomp_listener.h"
 #include "agent/sys/log.h"
 #include "agent/sys/memfd.h"
 
@@ -132,7 +133,8 @@ core::Status HookRun::launch() {
     return launch_->begin(key_, plan, sources);
 }
 
-void HookRun::on_spawned(int, sys::UniqueFd pidfd) {
+void HookRun::on_spawned(int pid, sys::UniqueFd pidfd) {
+    hook_pid_ = pid;
     pidfd_ = std::move(pidfd);
 }
 
@@ -140,6 +142,11 @@ void HookRun::on_ready() {
     if (hook().timeout_s > 0) timeout_.arm_after_ms(int64_t{hook().timeout_s} * 1000);
     runtime_.loop().poll(output_op_, output_fd_.get(), POLLIN);
     if (auto going = launch_->go(); !going.ok()) on_launch_failed(std::move(going).error());
+}
+
+void HookRun::on_seccomp_listener(sys::UniqueFd listener) {
+    auto sent = send_seccomp_listener(*container_, status_, hook_pid_, listener);
+    if (!sent.ok()) on_launch_failed(std::move(sent).error());
 }
 
 void HookRun::on_executed() {

@@ -52,6 +52,7 @@ class HookRun final : public LaunchObserver, public std::enable_shared_from_this
     void on_executed() override;
     void on_launch_failed(core::Error error) override;
     void on_pty(sys::UniqueFd) override {}
+    void on_seccomp_listener(sys::UniqueFd listener) override;
     void on_hook(uint32_t) override {}
 
     struct Place {
@@ -80,6 +81,7 @@ class HookRun final : public LaunchObserver, public std::enable_shared_from_this
     size_t at_ = 0;
     std::shared_ptr<HookRun> self_;  // while anything of it is pending
     // Of the hook that runs.
+    int hook_pid_ = 0;
     uint64_t key_ = 0;
     std::shared_ptr<Launch> launch_;
     sys::UniqueFd pidfd_;

@@ -103,8 +103,7 @@ core::Result<sys::UniqueFd> open_one(const FdRequest& request, const LaunchSourc
             return open_init_namespace(sources, "time", CLONE_NEWTIME, request.label);
         case FdSource::kNull: return open_null();
         case FdSource::kCgroupNamespaceRoot: return clone_cgroup_mount(sources.cgroup, request.label);
-        case FdSource::kUserNamespace:
-            return core::make_error(core::Code::kUnimplemented, request.label + ": id-mapped mounts");
+        case FdSource::kUserNamespace: return open_null();  // the spawner puts the namespace in its place
         case FdSource::kSync:
         case FdSource::kCgroup:
         case FdSource::kStdin:
@@ -186,7 +185,11 @@ void Launch::on_reply(core::Result<Spawned> reply) {
         return;
     }
     if (!reply.ok()) {
-        fail(std::move(reply).error());
+        // A step of the stage that failed was reported by itself, with its place in the plan.
+        ChildMessage message;
+        auto told = sys::receive_with_fds(gate_, sys::writable_bytes_of(message), MSG_DONTWAIT);
+        bool failed = told.ok() && told->bytes == sizeof message && message.type == ChildMessageType::kFailed;
+        fail(failed ? step_error(message) : std::move(reply).error());
         return;
     }
     state_ = State::kSettingUp;
@@ -245,7 +248,9 @@ void Launch::handle(const ChildMessage& message, std::vector<sys::UniqueFd> fds)
         case ChildMessageType::kPty:
             if (!fds.empty()) observer_->on_pty(std::move(fds.front()));
             return;
-        case ChildMessageType::kSeccompNotify: return;
+        case ChildMessageType::kSeccompNotify:
+            if (!fds.empty()) observer_->on_seccomp_listener(std::move(fds.front()));
+            return;
     }
 }
 

@@ -25,12 +25,14 @@ class LaunchObserver {
     virtual ~LaunchObserver() = default;
     // The process exists and is registered with the keeper; nothing of it has run yet.
     virtual void on_spawned(int pid, sys::UniqueFd pidfd) = 0;
-    virtual void on_ready() = 0;     // set up, waits for go()
-    virtual void on_executed() = 0;  // execve done (or the process was killed on its way: its exit tells)
-    virtual void on_launch_failed(
-        core::Error error) = 0;  // ended by itself with kExitSetupFailed, or was never there
-    virtual void on_pty(sys::UniqueFd master) = 0;  // before on_ready
-    virtual void on_hook(uint32_t point) = 0;       // waits for go(), for as long as it takes
+    virtual void on_ready() = 0;                           // set up, waits for go()
+    virtual void on_executed() = 0;                        // execve done (or the process was killed on
+                                                           // its way: its exit tells)
+    virtual void on_launch_failed(core::Error error) = 0;  // ended by itself with kExitSetupFailed, or was
+                                                           // never there
+    virtual void on_pty(sys::UniqueFd master) = 0;         // before on_ready
+    virtual void on_seccomp_listener(sys::UniqueFd listener) = 0;  // the process goes on meanwhile
+    virtual void on_hook(uint32_t point) = 0;                      // waits for go(), for as long as it takes
 };
 
 // What the slots of a plan are filled from. Descriptors are borrowed until begin() returns.

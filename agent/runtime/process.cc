@@ -8,6 +8,7 @@
 #include "agent/runtime/container.h"
 #include "agent/runtime/create_job.h"
 #include "agent/runtime/runtime.h"
+#include "agent/runtime/seccomp_listener.h"
 #include "agent/runtime/stdio.h"
 #include "agent/sys/log.h"
 
@@ -71,6 +72,13 @@ void Process::on_hook(uint32_t point) {
     if (container_.create_job != nullptr && is_init()) return container_.create_job->on_hook();
     if (point == core::kHookPointStart && is_init()) return container_.runtime().run_start_hooks(container_);
     if (auto going = launch->go(); !going.ok()) on_launch_failed(std::move(going).error());
+}
+
+void Process::on_seccomp_listener(sys::UniqueFd listener) {
+    bool created = container_.create_job == nullptr && is_init();
+    auto sent = send_seccomp_listener(container_, is_init() ? (created ? "created" : "creating") : "running",
+                                      pid, listener);
+    if (!sent.ok()) on_launch_failed(std::move(sent).error());
 }
 
 void Process::on_pty(sys::UniqueFd master) {

@@ -16,6 +16,7 @@
 #include "agent/runtime/state_file.h"
 #include "agent/runtime/stdio.h"
 #include "agent/runtime/update_job.h"
+#include "agent/runtime/user_namespace.h"
 #include "agent/sys/cgroup.h"
 #include "agent/sys/log.h"
 
@@ -45,6 +46,12 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
     auto spec = core::parse_process_spec(process.spec_json);
     if (!spec.ok()) return std::move(spec).error();
     spec->terminal = process.paths().terminal;
+    if (container.spec.find_namespace(core::kNewUser) && container.spec.id_map.empty()) {
+        // One that was joined by a path that says nothing about its maps.
+        auto found = read_id_map(format("/proc/%d", container.init().pid));
+        BERTH_TRY(container.init().signal(0));  // still the same process
+        if (found) container.spec.id_map = std::move(*found);
+    }
     core::ExecLaunch launch;
     launch.spec = &container.spec;
     launch.process = &*spec;

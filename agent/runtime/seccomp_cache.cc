@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "agent/core/limits.h"
+#include "agent/core/text.h"
 #include "agent/sys/log.h"
 #include "agent/sys/seccomp.h"
 
@@ -30,13 +31,15 @@ core::SeccompProgram SeccompCache::own() {
 core::Result<std::shared_ptr<const core::SeccompProgram>> SeccompCache::profile(
     const core::ContainerSpec& spec) {
     if (!spec.seccomp) return std::shared_ptr<const core::SeccompProgram>();
-    std::string key = core::seccomp_cache_key(*spec.seccomp);
+    // The flags are not compiled in, but kept with the program.
+    std::string key = core::format("%x ", spec.seccomp->flags) + core::seccomp_cache_key(*spec.seccomp);
     auto found = profiles_.find(key);
     if (found == profiles_.end()) {
         BERTH_ASSIGN(std::vector<sock_filter> filter, sys::compile_profile(*spec.seccomp));
         core::SeccompProgram program;
         program.filter = bytes_of(filter);
         program.flags = spec.seccomp->flags;
+        program.notify = spec.seccomp->notifies();
         make_room();
         found = profiles_
                     .emplace(std::move(key),

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +18,7 @@
 
 #include "agent/child/entry.h"
 #include "agent/core/limits.h"
+#include "agent/spawner/net_devices.h"
 #include "agent/sys/log.h"
 
 namespace berth::spawner {
@@ -27,6 +29,7 @@ using core::PlanStep;
 namespace {
 
 constexpr unsigned kIntermediateLifeS = 60;
+constexpr const char* kStageStep = "set-up";  // a step of the stage failed: the agent was told which
 
 // What launch() works on.
 struct Request {
@@ -139,17 +142,57 @@ struct Report {
     Outcome outcome;
 };
 
+constexpr int kCloneFailed = -2;
+
+struct StagedClone {
+    const Request& request;
+    Report* report;
+};
+
+long clone_staged(void* context) {
+    auto& staged = *static_cast<StagedClone*>(context);
+    int pidfd = -1;
+    pid_t pid = clone_process(staged.request.header.clone_flags & ~uint64_t{CLONE_NEWTIME},
+                              cgroup_of(staged.request), &pidfd);
+    if (pid < 0) {
+        int err = errno;
+        staged.report->pidfd = kCloneFailed;
+        return -err;
+    }
+    // The child has no such page to write to.
+    if (pid > 0) staged.report->pidfd = pidfd;
+    return pid;
+}
+
+// Reports through the page, which a child may not touch.
+Outcome clone_from_stage(const Request& request, int go_fd, int wake_fd, Report* report) {
+    StagedClone staged{request, report};
+    const int unneeded[] = {wake_fd, request.surroundings.proc.get()};
+    const int unneeded_count = (request.header.clone_flags & CLONE_NEWTIME) != 0 ? 2 : 1;
+    long result =
+        child::run_stage(request.plan.data(), request.slots.data(), static_cast<int>(request.slots.size()),
+                         go_fd, unneeded, unneeded_count, clone_staged, &staged);
+    if (result < 0)
+        return Outcome{static_cast<int>(-result), report->pidfd == kCloneFailed ? "clone3" : kStageStep};
+    report->pid = static_cast<pid_t>(result);
+    return {};
+}
+
 [[noreturn]] void run_intermediate(const Request& request, int go_fd, int wake_fd, Report* report) {
-    int keep[limits::kLaunchPlanFds + 2];
+    int keep[limits::kLaunchPlanFds + 3];
     size_t count = request.slots.size();
     std::memcpy(keep, request.slots.data(), request.slots.size_bytes());
     keep[count++] = go_fd;
     keep[count++] = wake_fd;
+    // Offsets of clocks are written to it.
+    if ((request.header.clone_flags & CLONE_NEWTIME) != 0) keep[count++] = request.surroundings.proc.get();
     child::close_all_but(keep, static_cast<int>(count));
     Outcome outcome;
     if (::madvise(report, sizeof(*report), MADV_DONTFORK) != 0) outcome = failed("madvise");
     if (!outcome.failed()) outcome = join_namespaces(request);
-    if (!outcome.failed()) {
+    if (!outcome.failed() && request.header.stage_steps > 0) {
+        outcome = clone_from_stage(request, go_fd, wake_fd, report);
+    } else if (!outcome.failed()) {
         // Into a local first: the child has no such page to write to.
         pid_t pid = clone_process(0, cgroup_of(request), &report->pidfd);
         if (pid == 0) become_child(request, go_fd);
@@ -168,7 +211,10 @@ struct Report {
 Outcome await_report(const sys::UniqueFd& wake, const sys::UniqueFd& intermediate, const Report* report) {
     pollfd polled[2] = {{wake.get(), POLLIN, 0}, {intermediate.get(), POLLIN, 0}};
     while (report->ready.load() == 0) {
-        if (::poll(polled, 2, -1) < 0 && errno != EINTR) return failed("poll");
+        // A stage mounts, and what it mounts may not answer: the others are not to wait for that.
+        int events = ::poll(polled, 2, static_cast<int>(limits::kStageDeadlineMs));
+        if (events < 0 && errno != EINTR) return failed("poll");
+        if (events == 0) return Outcome{ETIMEDOUT, "mounts before the user namespace"};
         if (polled[1].revents != 0 && report->ready.load() == 0) return Outcome{ECHILD, "intermediate ended"};
         uint64_t count = 0;
         if (polled[0].revents != 0) [[maybe_unused]]
@@ -183,7 +229,7 @@ Outcome clone_through_intermediate(const Request& request, int go_fd, Child& chi
     auto* report = new (page) Report;
     sys::UniqueFd wake(::eventfd(0, EFD_CLOEXEC));
     int pidfd = -1;
-    pid_t pid = wake.valid() ? clone_process(0, -1, &pidfd) : -1;
+    pid_t pid = wake.valid() ? clone_process(request.header.stage_flags, -1, &pidfd) : -1;
     if (pid == 0) run_intermediate(request, go_fd, wake.get(), report);
     Outcome outcome = pid < 0 ? failed("clone3 intermediate") : Outcome{};
     if (!outcome.failed()) {
@@ -199,6 +245,40 @@ Outcome clone_through_intermediate(const Request& request, int go_fd, Child& chi
         ::syscall(SYS_pidfd_send_signal, intermediate.get(), SIGKILL, nullptr, 0);
     }
     ::munmap(page, sizeof(Report));
+    return outcome;
+}
+
+// ---- user namespaces of id-mapped mounts ----
+
+// The user namespace of a process that does nothing, with these maps; it lives as long as the descriptor.
+Outcome make_user_namespace(const Request& request, const core::PlanIdMap& map, sys::UniqueFd& out) {
+    clone_args arguments{};
+    int pidfd = -1;
+    arguments.flags = CLONE_NEWUSER | CLONE_PIDFD;
+    arguments.pidfd = reinterpret_cast<uintptr_t>(&pidfd);
+    arguments.exit_signal = SIGCHLD;  // ours to reap
+    auto pid = static_cast<pid_t>(::syscall(SYS_clone3, &arguments, sizeof(arguments)));
+    if (pid < 0) return failed("clone3 id map");
+    if (pid == 0) {
+        while (true) ::pause();
+    }
+    sys::UniqueFd holder(pidfd);
+    char path[48];
+    std::snprintf(path, sizeof(path), "%d", pid);
+    sys::UniqueFd process(::openat(request.surroundings.proc.get(), path, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    Outcome outcome;
+    if (!process.valid() ||
+        !write_file(process.get(), "uid_map", text(request, map.uid_map), map.uid_map.length) ||
+        !write_file(process.get(), "gid_map", text(request, map.gid_map), map.gid_map.length)) {
+        outcome = failed("id map");
+    }
+    if (!outcome.failed()) {
+        out.reset(::openat(process.get(), "ns/user", O_RDONLY | O_CLOEXEC));
+        if (!out.valid()) outcome = failed("open id map");
+    }
+    ::syscall(SYS_pidfd_send_signal, holder.get(), SIGKILL, nullptr, 0);
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
     return outcome;
 }
 
@@ -224,7 +304,25 @@ Outcome write_mappings(const Request& request, int process) {
     return {};
 }
 
-// Only upwards: the child sets the rest itself, and reports it with the step's label.
+Outcome give_net_devices(const Request& request, int process) {
+    const PlanHeader& header = request.header;
+    if (header.net_devices.count == 0) return {};
+    sys::UniqueFd own;
+    int target = -1;
+    if (header.net_namespace_slot == core::kNoSlot) {
+        own.reset(::openat(process, "ns/net", O_RDONLY | O_CLOEXEC));
+        if (!own.valid()) return failed("open network namespace");
+        target = own.get();
+    } else {
+        target = request.slots[static_cast<size_t>(header.net_namespace_slot)];
+    }
+    const auto* devices =
+        reinterpret_cast<const core::PlanNetDevice*>(request.plan.data() + header.net_devices.offset);
+    return move_net_devices(request.plan.data(), std::span(devices, header.net_devices.count), target);
+}
+
+// Only upwards: the child sets the rest itself, and reports it with the step's
+// label.
 void raise_hard_limit(const Child& child, const PlanStep& step) {
     auto resource = static_cast<__rlimit_resource>(step.a);
     struct rlimit limit {};
@@ -245,6 +343,7 @@ Outcome set_from_outside(const Request& request, const Child& child) {
     if (!is_alive(child)) return Outcome{ESRCH, "child ended"};
     if (!process.valid()) return failed("open /proc/PID");
     Outcome outcome = write_mappings(request, process.get());
+    if (!outcome.failed()) outcome = give_net_devices(request, process.get());
     for (const PlanStep& step : steps) {
         if (outcome.failed()) break;
         if (step.op == core::PlanOp::kRlimit) raise_hard_limit(child, step);
@@ -264,7 +363,16 @@ Outcome set_from_outside(const Request& request, const Child& child) {
 Outcome launch(const Surroundings& surroundings, std::span<std::byte> plan, std::span<const int> slots,
                Child& child) {
     const auto& header = *reinterpret_cast<const PlanHeader*>(plan.data());
-    Request request{surroundings, plan, slots, header};
+    int own_slots[limits::kLaunchPlanFds];
+    std::memcpy(own_slots, slots.data(), slots.size_bytes());
+    Request request{surroundings, plan, std::span<const int>(own_slots, slots.size()), header};
+    sys::UniqueFd id_maps[limits::kPlanIdMaps];
+    const auto* maps = reinterpret_cast<const core::PlanIdMap*>(plan.data() + header.id_maps.offset);
+    for (uint32_t i = 0; i < header.id_maps.count; ++i) {
+        Outcome made = make_user_namespace(request, maps[i], id_maps[i]);
+        if (made.failed()) return made;
+        own_slots[maps[i].slot] = id_maps[i].get();
+    }
     int go[2];
     if (::pipe2(go, O_CLOEXEC) != 0) return failed("pipe");
     sys::UniqueFd go_read(go[0]);

@@ -82,6 +82,7 @@ uint32_t libseccomp_action(const SeccompVerdict& verdict) {
         case SeccompAction::kTrace: return SCMP_ACT_TRACE(uint32_t{verdict.data});
         case SeccompAction::kLog: return SCMP_ACT_LOG;
         case SeccompAction::kAllow: return SCMP_ACT_ALLOW;
+        case SeccompAction::kNotify: return SCMP_ACT_NOTIFY;
     }
     return SCMP_ACT_KILL_PROCESS;
 }
@@ -155,6 +156,7 @@ bool denies(const SeccompVerdict& verdict) {
         case SeccompAction::kTrap: return true;
         case SeccompAction::kTrace:
         case SeccompAction::kLog:
+        case SeccompAction::kNotify:
         case SeccompAction::kAllow: break;
     }
     return false;

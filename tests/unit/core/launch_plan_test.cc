@@ -174,7 +174,18 @@ TEST_CASE("hostile plans") {
         {"time offsets without CLONE_NEWTIME",
          [](Blob& b) { header_of(b).clone_flags &= ~uint64_t{CLONE_NEWTIME}; }},
         {"flag is neither 0 nor 1", [](Blob& b) { header_of(b).use_intermediate = 2; }},
-        {"an intermediate with new namespaces", [](Blob& b) { header_of(b).use_intermediate = 1; }},
+        {"an intermediate with new namespaces and no stage",
+         [](Blob& b) { header_of(b).use_intermediate = 1; }},
+        {"a stage without an intermediate, or without a rest", [](Blob& b) { header_of(b).stage_steps = 1; }},
+        {"a stage without an intermediate, or without a rest",
+         [](Blob& b) {
+             header_of(b).use_intermediate = 1;
+             header_of(b).stage_steps = header_of(b).steps.count;
+         }},
+        {"stage_flags hold more than CLONE_NEWNS", [](Blob& b) { header_of(b).stage_flags = 1; }},
+        {"stage_flags without a stage", [](Blob& b) { header_of(b).stage_flags = 0x20000; }},
+        {"id maps out of bounds", [](Blob& b) { header_of(b).id_maps.count = 17; }},
+        {"id maps out of bounds", [](Blob& b) { header_of(b).id_maps.offset = 4; }},
         {"nofile_soft above nofile_hard", [](Blob& b) { header_of(b).nofile_soft = 5000; }},
         {"steps out of bounds", [](Blob& b) { header_of(b).steps.count = 0xFFFFFFFF; }},
         {"steps out of bounds", [](Blob& b) { header_of(b).steps.offset += 4; }},

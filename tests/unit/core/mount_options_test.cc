@@ -84,15 +84,18 @@ TEST_CASE("what is not a word is the filesystem's") {
     CHECK_FALSE(parse("bind").bind_recursive);
     CHECK(parse("rbind bind").bind_recursive);
     CHECK(parse("tmpcopyup").tmpcopyup);
+    CHECK(parse("idmap").idmap);
+    CHECK_FALSE(parse("idmap").idmap_recursive);
+    CHECK(parse("ridmap").idmap_recursive);
+    CHECK_FALSE(parse("bind").idmap);
 }
 
 TEST_CASE("words that cannot be done are refused") {
-    for (std::string word : {"remount", "idmap", "ridmap"}) {
-        auto options = parse_mount_options(std::span(&word, 1));
-        REQUIRE_FALSE(options.ok());
-        CHECK(options.error().code == Code::kUnimplemented);
-        CHECK(options.error().message == "\"" + word + "\" is not supported");
-    }
+    std::string word = "remount";
+    auto options = parse_mount_options(std::span(&word, 1));
+    REQUIRE_FALSE(options.ok());
+    CHECK(options.error().code == Code::kUnimplemented);
+    CHECK(options.error().message == "\"remount\" is not supported");
 }
 
 TEST_CASE("attributes as flags of mount(2)") {

@@ -27,6 +27,7 @@ struct Observer final : runtime::LaunchObserver {
     void on_executed() override { log += "executed\n"; }
     void on_launch_failed(core::Error error) override { log += "failed " + error.message + "\n"; }
     void on_pty(sys::UniqueFd master) override { log += master.valid() ? "pty\n" : "no pty\n"; }
+    void on_seccomp_listener(sys::UniqueFd) override { log += "listener\n"; }
     void on_hook(uint32_t point) override { log += "hook " + std::to_string(point) + "\n"; }
 };
 
