@@ -72,12 +72,9 @@ core::Status TtrpcClient::pump(int64_t deadline_ns) {
     if (broken_) return *broken_;
     bool progressed = false;
     for (;;) {
-        size_t used = received_.size();
-        received_.resize(used + kReadBytes);
-        std::span<std::byte> room =
-            std::as_writable_bytes(std::span<char>(received_)).subspan(used, kReadBytes);
-        core::Result<size_t> count = read_some(fd_, room, progressed ? 0 : deadline_ns);
-        received_.resize(used + (count.ok() ? *count : 0));
+        if (room_ == nullptr) room_.reset(new std::byte[kReadBytes]);
+        core::Result<size_t> count =
+            read_some(fd_, std::span(room_.get(), kReadBytes), progressed ? 0 : deadline_ns);
         if (!count.ok()) {
             if (count.error().code == core::Code::kDeadlineExceeded) return core::ok();
             return break_connection(std::move(count).error());
@@ -87,6 +84,7 @@ core::Status TtrpcClient::pump(int64_t deadline_ns) {
             error.err = ECONNRESET;
             return break_connection(std::move(error));
         }
+        received_.append(reinterpret_cast<const char*>(room_.get()), *count);
         BERTH_TRY(take_frames());
         progressed = true;
         // A flood must not keep the caller here.

@@ -1,9 +1,11 @@
 // ttrpc 1.2, the client's side, over one connection: any number of calls at a time from one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -78,6 +80,7 @@ class TtrpcClient {
     sys::UniqueFd fd_;
     uint32_t next_id_ = 1;
     std::string received_;
+    std::unique_ptr<std::byte[]> room_;  // what a read fills: allocated once, never zeroed
     std::map<uint32_t, Call> calls_;
     std::optional<core::Error> broken_;
 };

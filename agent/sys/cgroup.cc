@@ -37,7 +37,8 @@ Result<UniqueFd> open_below(FdRef parent, std::string_view path, const char* nam
 
 // A path whose directory was checked: mkdirat and unlinkat know no RESOLVE_BENEATH.
 struct Place {
-    UniqueFd directory;
+    UniqueFd opened;  // the directory, unless it is the parent itself
+    int directory = -1;
     std::string name;
 };
 
@@ -45,10 +46,12 @@ Result<Place> locate(FdRef parent, std::string_view path, const char* what) {
     size_t slash = path.rfind('/');
     std::string_view name = slash == std::string_view::npos ? path : path.substr(slash + 1);
     if (name.empty() || name == "." || name == "..") return errno_error(EINVAL, step(what, path));
-    std::string_view directory = slash == std::string_view::npos ? "." : path.substr(0, slash);
     Place place;
-    BERTH_ASSIGN(place.directory, open_below(parent, directory, what, O_RDONLY | O_DIRECTORY));
     place.name = name;
+    place.directory = parent.get();
+    if (slash == std::string_view::npos) return place;
+    BERTH_ASSIGN(place.opened, open_below(parent, path.substr(0, slash), what, O_RDONLY | O_DIRECTORY));
+    place.directory = place.opened.get();
     return place;
 }
 
@@ -75,7 +78,7 @@ Status create_cgroup(FdRef parent, std::string_view path) {
     BERTH_ASSIGN(Place place, locate(parent, path, "mkdir"));
     // Whoever is in it reads its own limits, root or not: the agent's own mask is not for cgroups.
     mode_t mask = umask(0022);
-    int made = mkdirat(place.directory.get(), place.name.c_str(), 0755);
+    int made = mkdirat(place.directory, place.name.c_str(), 0755);
     int err = errno;
     umask(mask);
     if (made != 0) return errno_error(err, step("mkdir", path));
@@ -84,7 +87,7 @@ Status create_cgroup(FdRef parent, std::string_view path) {
 
 Status remove_cgroup(FdRef parent, std::string_view path) {
     BERTH_ASSIGN(Place place, locate(parent, path, "rmdir"));
-    if (unlinkat(place.directory.get(), place.name.c_str(), AT_REMOVEDIR) != 0) {
+    if (unlinkat(place.directory, place.name.c_str(), AT_REMOVEDIR) != 0) {
         return errno_error(errno, step("rmdir", path));
     }
     return core::ok();

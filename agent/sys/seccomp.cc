@@ -232,55 +232,97 @@ core::Result<std::vector<sock_filter>> compile_profile(const SeccompProfile& pro
     return program;
 }
 
+namespace {
+
+// Where the blocks of all architectures lead, in the order of the program's end.
+enum Verdict : size_t { kAskDomain, kAskSocketcall, kDenyVsock, kNoCall, kVerdicts };
+
+// A program whose jumps to a verdict are filled in when it is known where that lies.
+class OwnFilter {
+ public:
+    void add(sock_filter instruction) { program_.push_back(instruction); }
+    void jump_if(uint16_t test, uint32_t value, Verdict verdict) {
+        fixes_.push_back({program_.size(), verdict});
+        add(jump(test, value, 0, 0));
+    }
+    void place(Verdict verdict) { places_[verdict] = program_.size(); }
+    std::vector<sock_filter> finish() {
+        for (const Fix& fix : fixes_)
+            program_[fix.at].jt = static_cast<uint8_t>(places_[fix.verdict] - fix.at - 1);
+        return std::move(program_);
+    }
+
+ private:
+    struct Fix {
+        size_t at;
+        Verdict verdict;
+    };
+    std::vector<sock_filter> program_;
+    std::vector<Fix> fixes_;
+    size_t places_[kVerdicts] = {};
+};
+
+// Numbers of each architecture by hand: the headers have those of one only. What this kernel runs comes
+// first: the kernel walks the program for every call of its two architectures when it is installed.
+struct Calls {
+    uint32_t audit;
+    uint32_t socket;
+    uint32_t socketcall;  // 0: none
+    uint8_t length;       // instructions of its block
+};
+constexpr Calls kCalls[] = {
+#if defined(__aarch64__)
+    {AUDIT_ARCH_AARCH64, 198, 0, 4},
+    {AUDIT_ARCH_ARM, 281, 0, 4},  // EABI has no socketcall
+    {AUDIT_ARCH_X86_64, 41, 0, 5},
+    {AUDIT_ARCH_I386, 359, 102, 5},
+#else
+    {AUDIT_ARCH_X86_64, 41, 0, 5},
+    {AUDIT_ARCH_I386, 359, 102, 5},
+    {AUDIT_ARCH_AARCH64, 198, 0, 4},
+    {AUDIT_ARCH_ARM, 281, 0, 4},  // EABI has no socketcall
+#endif
+};
+
+}  // namespace
+
 std::vector<sock_filter> compile_own_filter() {
-    // Numbers of each architecture by hand: the headers have those of one only.
-    struct Calls {
-        uint32_t audit;
-        uint32_t socket;
-        uint32_t socketcall;  // 0: none
-    };
-    constexpr Calls kCalls[] = {
-        {AUDIT_ARCH_X86_64, 41, 0},
-        {AUDIT_ARCH_AARCH64, 198, 0},
-        {AUDIT_ARCH_I386, 359, 102},
-        {AUDIT_ARCH_ARM, 281, 0},  // EABI has no socketcall
-    };
     constexpr uint32_t kIoUringSetup = 425;  // everywhere
     constexpr uint32_t kSocketcallSocket = 1;
     constexpr size_t kFirstArgument =
         offsetof(seccomp_data, args);  // its low half: little-endian machines only
     static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
-    std::vector<sock_filter> program;
-    for (const Calls& calls : kCalls) {
-        bool has_socketcall = calls.socketcall != 0;
-        std::vector<sock_filter> block;
-        block.push_back(load(offsetof(seccomp_data, nr)));
-        if (calls.audit == AUDIT_ARCH_X86_64) {
-            block.push_back(jump(BPF_JGE, kX32Bit, 0, 1));
-            block.push_back(answer(deny(ENOSYS)));
-        }
-        block.push_back(jump(BPF_JEQ, kIoUringSetup, 0, 1));
-        block.push_back(answer(deny(ENOSYS)));
-        block.push_back(jump(BPF_JEQ, calls.socket, 0, 3));
-        block.push_back(load(kFirstArgument));
-        block.push_back(jump(BPF_JEQ, AF_VSOCK, 0, 1));
-        block.push_back(answer(deny(EAFNOSUPPORT)));
-        if (has_socketcall) {
-            // The accumulator holds the number, or socket's domain, for which there is nothing more to ask.
-            block.push_back(load(offsetof(seccomp_data, nr)));
-            block.push_back(jump(BPF_JEQ, calls.socketcall, 0, 3));
-            block.push_back(load(kFirstArgument));
-            block.push_back(jump(BPF_JEQ, kSocketcallSocket, 0, 1));
-            block.push_back(answer(deny(ENOSYS)));
-        }
-        block.push_back(answer(kAllow));
-        program.push_back(load(offsetof(seccomp_data, arch)));
-        program.push_back(jump(BPF_JEQ, calls.audit, 0, static_cast<uint8_t>(block.size())));
-        program.insert(program.end(), block.begin(), block.end());
+    OwnFilter filter;
+    filter.add(load(offsetof(seccomp_data, arch)));
+    constexpr size_t kCount = sizeof kCalls / sizeof kCalls[0];
+    size_t skipped = 1;  // the verdict on what is none of these
+    for (size_t i = 0; i < kCount; ++i) {
+        filter.add(jump(BPF_JEQ, kCalls[i].audit, static_cast<uint8_t>(kCount - 1 - i + skipped), 0));
+        skipped += kCalls[i].length;
     }
-    program.push_back(answer(deny(ENOSYS)));
-    return program;
+    filter.add(answer(deny(ENOSYS)));
+    for (const Calls& calls : kCalls) {
+        filter.add(load(offsetof(seccomp_data, nr)));
+        if (calls.audit == AUDIT_ARCH_X86_64) filter.jump_if(BPF_JGE, kX32Bit, kNoCall);
+        filter.jump_if(BPF_JEQ, kIoUringSetup, kNoCall);
+        filter.jump_if(BPF_JEQ, calls.socket, kAskDomain);
+        if (calls.socketcall != 0) filter.jump_if(BPF_JEQ, calls.socketcall, kAskSocketcall);
+        filter.add(answer(kAllow));
+    }
+    filter.place(kAskDomain);
+    filter.add(load(kFirstArgument));
+    filter.jump_if(BPF_JEQ, AF_VSOCK, kDenyVsock);
+    filter.add(answer(kAllow));
+    filter.place(kAskSocketcall);
+    filter.add(load(kFirstArgument));
+    filter.jump_if(BPF_JEQ, kSocketcallSocket, kNoCall);
+    filter.add(answer(kAllow));
+    filter.place(kDenyVsock);
+    filter.add(answer(deny(EAFNOSUPPORT)));
+    filter.place(kNoCall);
+    filter.add(answer(deny(ENOSYS)));
+    return filter.finish();
 }
 
 }  // namespace berth::sys
