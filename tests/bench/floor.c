@@ -10,18 +10,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/audit.h>
 #include <linux/bpf.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/keyctl.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <linux/vm_sockets.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -106,14 +110,29 @@ static int dial(int vsock) {
 
 /* ---- a container, as runc's default spec has it ---- */
 
+/* No vsock, by either architecture's call, and nothing that goes round the filter: io_uring, x32, socketcall.
+ */
 static void own_filter(void) {
+    enum { kX32 = 0x40000000, kIoUringSetup = 425, kSocket32 = 359, kSocketcall32 = 102 };
     struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_I386, 6, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_socket, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_VSOCK, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kX32, 11, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kIoUringSetup, 10, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_socket, 6, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kIoUringSetup, 6, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSocketcall32, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSocket32, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_VSOCK, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
     };
     struct sock_fprog program = {sizeof code / sizeof code[0], code};
     TRY(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program));
@@ -208,21 +227,64 @@ struct process {
     pid_t pid;
 };
 
-static void device_program(int cgroup) {
-    struct bpf_insn code[] = {{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .imm = 1},
-                              {.code = BPF_JMP | BPF_EXIT}};
+/* Denied unless it is one of the default devices: what runc's rules come to. Loaded once: every container's
+ * is the same. */
+static int load_device_program(void) {
+    enum { kAny = -1 };
+    static const int kAllowed[][2] = {{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}, {5, 2}, {136, kAny}};
+    struct bpf_insn code[64];
+    int count = 0;
+    /* type and access, major, minor */
+    code[count++] =
+        (struct bpf_insn){.code = BPF_LDX | BPF_MEM | BPF_W, .dst_reg = 2, .src_reg = 1, .off = 0};
+    code[count++] =
+        (struct bpf_insn){.code = BPF_LDX | BPF_MEM | BPF_W, .dst_reg = 3, .src_reg = 1, .off = 4};
+    code[count++] =
+        (struct bpf_insn){.code = BPF_LDX | BPF_MEM | BPF_W, .dst_reg = 4, .src_reg = 1, .off = 8};
+    code[count++] = (struct bpf_insn){.code = BPF_ALU64 | BPF_AND | BPF_K, .dst_reg = 2, .imm = 0xffff};
+    for (size_t i = 0; i < sizeof kAllowed / sizeof kAllowed[0]; ++i) {
+        int has_minor = kAllowed[i][1] != kAny;
+        code[count++] = (struct bpf_insn){.code = BPF_JMP | BPF_JNE | BPF_K,
+                                          .dst_reg = 2,
+                                          .off = (int16_t)(3 + has_minor),
+                                          .imm = BPF_DEVCG_DEV_CHAR};
+        code[count++] = (struct bpf_insn){.code = BPF_JMP | BPF_JNE | BPF_K,
+                                          .dst_reg = 3,
+                                          .off = (int16_t)(2 + has_minor),
+                                          .imm = kAllowed[i][0]};
+        if (has_minor)
+            code[count++] = (struct bpf_insn){
+                .code = BPF_JMP | BPF_JNE | BPF_K, .dst_reg = 4, .off = 2, .imm = kAllowed[i][1]};
+        code[count++] = (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .imm = 1};
+        code[count++] = (struct bpf_insn){.code = BPF_JMP | BPF_EXIT};
+    }
+    code[count++] = (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .imm = 0};
+    code[count++] = (struct bpf_insn){.code = BPF_JMP | BPF_EXIT};
     union bpf_attr load = {.prog_type = BPF_PROG_TYPE_CGROUP_DEVICE,
-                           .insn_cnt = 2,
+                           .insn_cnt = (uint32_t)count,
                            .insns = (uintptr_t)code,
                            .license = (uintptr_t) "GPL"};
     int program = (int)syscall(SYS_bpf, BPF_PROG_LOAD, &load, sizeof load);
     if (program < 0) die("bpf load");
+    return program;
+}
+
+static void attach_device_program(int cgroup, int program) {
     union bpf_attr attach = {.target_fd = (uint32_t)cgroup,
                              .attach_bpf_fd = (uint32_t)program,
                              .attach_type = BPF_CGROUP_DEVICE,
                              .attach_flags = BPF_F_ALLOW_MULTI};
     TRY((int)syscall(SYS_bpf, BPF_PROG_ATTACH, &attach, sizeof attach));
-    close(program);
+}
+
+static void loopback_up(void) {
+    int fd;
+    struct ifreq request = {.ifr_name = "lo"};
+    TRY(fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    TRY(ioctl(fd, SIOCGIFFLAGS, &request));
+    request.ifr_flags |= IFF_UP;
+    TRY(ioctl(fd, SIOCSIFFLAGS, &request));
+    close(fd);
 }
 
 static void wait_child(int gate) {
@@ -230,13 +292,12 @@ static void wait_child(int gate) {
     read_all(gate, &byte, 1);
 }
 
-static struct process create(const char* rootfs, const char* const* argv) {
+static struct process create(const char* rootfs, const char* const* argv, int devices) {
     struct process made;
     TRY(mkdir(CONTAINER, 0755));
     TRY(made.cgroup = open(CONTAINER, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     put(CONTAINER "/cgroup.max.descendants", "16384");
     put(CONTAINER "/cgroup.max.depth", "32");
-    device_program(made.cgroup);
     char counters[4096];
     TRY(made.events = openat(made.cgroup, "memory.events", O_RDONLY | O_CLOEXEC));
     TRY((int)pread(made.events, counters, sizeof counters, 0));
@@ -250,6 +311,8 @@ static struct process create(const char* rootfs, const char* const* argv) {
         TRY((int)syscall(SYS_close_range, 4, ~0u, 0));
         TRY(fcntl(3, F_SETFD, FD_CLOEXEC));
         TRY(setsid());
+        TRY((int)syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL));
+        loopback_up();
         TRY(sethostname("runc", 4));
         mount_all(rootfs);
         null_stdio();
@@ -262,6 +325,7 @@ static struct process create(const char* rootfs, const char* const* argv) {
     close(gate[1]);
     made.gate = gate[0];
     wait_child(made.gate);
+    attach_device_program(made.cgroup, devices);
     return made;
 }
 
@@ -306,6 +370,7 @@ static struct process exec_into(const struct process* init) {
         TRY(fcntl(3, F_SETFD, FD_CLOEXEC));
         wait_child(3);
         TRY(setsid());
+        TRY((int)syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL));
         TRY(chdir("/"));
         null_stdio();
         limit_process();
@@ -326,8 +391,9 @@ static void serve(int listener, const char* rootfs, int exec) {
     int fd;
     TRY(fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC));
     struct process init = {0}, process = {0};
+    const int devices = load_device_program();
     if (exec) {
-        init = create(rootfs, kSleep);
+        init = create(rootfs, kSleep, devices);
         start(&init);
     }
     char message[kCreateMessage];
@@ -336,7 +402,7 @@ static void serve(int listener, const char* rootfs, int exec) {
         if (count <= 0) break;
         char what = message[0];
         read_all(fd, message, (what == 'c' ? kCreateMessage : kMessage) - 1);
-        if (what == 'c' && !exec) process = create(rootfs, kArguments);
+        if (what == 'c' && !exec) process = create(rootfs, kArguments, devices);
         if (what == 's' && exec) process = exec_into(&init);
         if (what == 's') start(&process);
         if (what == 'w') reap(&process);
@@ -351,9 +417,25 @@ static void serve(int listener, const char* rootfs, int exec) {
     _exit(0);
 }
 
+/* As the agent does for its sandbox: each costs something for every cgroup. */
+static void enable_all_controllers(void) {
+    char names[256], all[512] = "";
+    int fd = open(CGROUP "/cgroup.controllers", O_RDONLY | O_CLOEXEC);
+    ssize_t count = fd < 0 ? -1 : read(fd, names, sizeof names - 1);
+    if (count < 0) die("cgroup.controllers");
+    close(fd);
+    names[count] = '\0';
+    for (char* name = strtok(names, " \n"); name != NULL; name = strtok(NULL, " \n")) {
+        strcat(all, "+");
+        strcat(all, name);
+        strcat(all, " ");
+    }
+    put(CGROUP "/cgroup.subtree_control", all);
+}
+
 static void measure(const char* rootfs, long runs, int vsock, int exec) {
     mkdir(CGROUP, 0755);
-    put(CGROUP "/cgroup.subtree_control", "+memory +cpu +pids");
+    enable_all_controllers();
     int listener = listen_on(vsock);
     pid_t server = fork();
     if (server == 0) serve(listener, rootfs, exec);
