@@ -42,6 +42,8 @@ void SpawnerLink::spawn(uint64_t process_key, sys::FdRef plan, std::span<const i
         }
         error = std::move(sent).error().within("spawner");
         if (error.err == EAGAIN) error.code = core::Code::kResourceExhausted;
+        // It ended, and nobody has told us yet.
+        if (error.err == EPIPE || error.err == ECONNRESET) error.code = core::Code::kUnavailable;
     }
     failed_.emplace_back(std::move(completion), std::move(error));
     fail_task_.post();
