@@ -109,8 +109,8 @@ Result<CgroupLayout> plan_cgroup_layout(std::string_view cgroups_path, const Con
     return layout;
 }
 
-Status check_cgroup_collision(std::string_view path, std::span<const std::string> existing) {
-    for (const std::string& other : existing) {
+Status check_cgroup_collision(std::string_view path, std::span<const std::string_view> existing) {
+    for (std::string_view other : existing) {
         if (path == other) {
             return make_error(Code::kAlreadyExists, "cgroup " + quoted(path) + ": is another container's");
         }

@@ -47,6 +47,6 @@ Result<CgroupLayout> plan_cgroup_layout(std::string_view cgroups_path, const Con
 
 // ALREADY_EXISTS when another container has the same path; FAILED_PRECONDITION when one's path lies above or
 // below: its limits would be another's. `existing` are the CgroupLayout::path of all other containers.
-Status check_cgroup_collision(std::string_view path, std::span<const std::string> existing);
+Status check_cgroup_collision(std::string_view path, std::span<const std::string_view> existing);
 
 }  // namespace berth::core

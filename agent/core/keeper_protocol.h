@@ -46,7 +46,8 @@ enum class KeeperMessageType : uint32_t {
     kSpawner = 6,  // a (new) spawner's socket; outstanding requests to the old one are lost. Also sent during
                    // the welcome
     // agent -> keeper.
-    kStoreFd = 32,          // name + descriptor: kept (replacing one of the same name) until kDropFd
+    kStoreFd = 32,          // name + descriptor: kept (replacing one of the same name) until kDropFd; a name
+                            // that ends in '/' + several: kept as NAME0, NAME1, ...
     kDropFd = 33,           // name; a name that ends in '/' drops all below it
     kAcknowledgeExit = 34,  // process.key: the exit is in the log and the state file
     kShutdown = 35,         // value: ShutdownMode
@@ -79,8 +80,8 @@ static_assert(std::is_trivially_copyable_v<WelcomeMessage>);
 // Names in the keeper's store.
 //   listener/vsock listener/local listener/unix   made by the keeper at boot
 //   memory/events   memory/ledger                 memfds made by the keeper at boot (limits::kEventLogBytes;
-//   see runtime) c/ID/gate/EXEC                                sync socket of a created, not yet started
-//   process (EXEC empty: the init) c/ID/stdio/EXEC/{in,out,err,pty,...}          pipes and pty masters
+//   see runtime) c/ID/launch/@init/{0,1}                       sync socket of a created, not yet started
+//   process, and its plan c/ID/stdio/EXEC/{in,out,err,pty,...}          pipes and pty masters
 //   c/ID/...                                      whatever else the agent wants back
 
 // The agent's descriptors at its start (execve by the keeper): 3 = the keeper's socket. The spawner's: 3 =

@@ -23,6 +23,7 @@ using core::KeeperMessageType;
 using sys::LogLevel;
 
 constexpr int64_t kFlushRetryNs = 20'000'000;
+constexpr size_t kFdsPerStore = 2;
 
 int64_t clock_ns(clockid_t clock) {
     timespec now{};
@@ -55,18 +56,20 @@ core::Result<core::ShutdownMode> Keeper::run() {
     sigset_t set = loop_signals();
     signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_.valid()) return core::errno_error(errno, "signalfd");
+    reap(clock_ns(CLOCK_MONOTONIC));  // what ended before there was a signal to tell of it
     while (!stop_) {
         int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
         start_what_is_due(now_ns);
         flush_agent(now_ns);
-        int ready = wait_for_events(now_ns);
+        Ready ready = wait_for_events(now_ns);
         now_ns = clock_ns(CLOCK_MONOTONIC);
-        if (ready > 0) on_signals(now_ns);
-        // Registrations first: a process that is reaped below must be known by then. Exits before the agent's
-        // messages: a dead agent's last words are read when its end is found.
-        drain_registrations();
-        reap(now_ns);
-        drain_agent(now_ns);
+        if (ready.signals) on_signals(now_ns);
+        // Registrations first: a process that is reaped below must be known by then, and it may have come
+        // after the wait. Exits before the agent's messages: a dead agent's last words are read when its end
+        // is found.
+        if (ready.registrations || ready.signals) drain_registrations();
+        if (ready.signals) reap(now_ns);
+        if (ready.agent) drain_agent(now_ns);
         enforce_deadlines(now_ns);
     }
     return *stop_;
@@ -87,7 +90,7 @@ int64_t Keeper::next_deadline_ns() const {
     return deadline_ns;
 }
 
-int Keeper::wait_for_events(int64_t now_ns) {
+Keeper::Ready Keeper::wait_for_events(int64_t now_ns) {
     pollfd fds[3] = {{signals_.get(), POLLIN, 0}, {-1, 0, 0}, {-1, 0, 0}};
     if (spawner_.socket.valid()) fds[1] = {spawner_.socket.get(), POLLIN, 0};
     if (channel_) {
@@ -100,7 +103,9 @@ int Keeper::wait_for_events(int64_t now_ns) {
         timeout.tv_sec = (deadline_ns - now_ns) / 1'000'000'000;
         timeout.tv_nsec = (deadline_ns - now_ns) % 1'000'000'000;
     }
-    int ready = ::ppoll(fds, 3, deadline_ns == kNever ? nullptr : &timeout, nullptr);
+    Ready ready;
+    if (::ppoll(fds, 3, deadline_ns == kNever ? nullptr : &timeout, nullptr) <= 0) return ready;
+    ready = {fds[0].revents != 0, fds[1].revents != 0, fds[2].revents != 0};
     // A spawner that closed its socket would be readable for ever; its exit is on the way.
     if (spawner_.socket.valid() && (fds[1].revents & (POLLHUP | POLLERR)) != 0) {
         drain_registrations();
@@ -235,24 +240,30 @@ void Keeper::drain_agent(int64_t now_ns) {
             if (agent_.pid != 0) ::kill(agent_.pid, SIGKILL);
             return;
         }
-        if (received->truncated || received->bytes != sizeof message || received->fds.size() > 1) {
+        if (received->truncated || received->bytes != sizeof message || received->fds.size() > kFdsPerStore) {
             sys::log(LogLevel::kError, "agent.message",
                      "malformed message dropped (%zu bytes, %zu descriptors%s)", received->bytes,
                      received->fds.size(), received->truncated ? ", truncated" : "");
             continue;
         }
-        sys::UniqueFd fd = received->fds.empty() ? sys::UniqueFd() : std::move(received->fds.front());
-        on_agent_message(message, std::move(fd), now_ns);
+        on_agent_message(message, std::move(received->fds), now_ns);
     }
 }
 
-void Keeper::on_agent_message(const KeeperMessage& message, sys::UniqueFd fd, int64_t now_ns) {
+void Keeper::store(std::string_view name, std::vector<sys::UniqueFd> fds) {
+    bool numbered = name.ends_with('/') && fds.size() > 1;
+    if (!numbered) fds.resize(1);
+    for (size_t i = 0; i < fds.size(); ++i) {
+        std::string own(name);
+        if (numbered) own += static_cast<char>('0' + i);
+        core::Status stored = store_.put(own, std::move(fds[i]));
+        if (!stored.ok()) sys::log(LogLevel::kError, "agent.store", "%s", stored.error().message.c_str());
+    }
+}
+
+void Keeper::on_agent_message(const KeeperMessage& message, std::vector<sys::UniqueFd> fds, int64_t now_ns) {
     switch (message.type) {
-        case KeeperMessageType::kStoreFd: {
-            core::Status stored = store_.put(name_of(message), std::move(fd));
-            if (!stored.ok()) sys::log(LogLevel::kError, "agent.store", "%s", stored.error().message.c_str());
-            return;
-        }
+        case KeeperMessageType::kStoreFd: store(name_of(message), std::move(fds)); return;
         case KeeperMessageType::kDropFd:
             // The listener is held for ever: nobody can take the port.
             if (name_of(message).starts_with("listener/") || name_of(message).starts_with("memory/")) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/core/keeper_protocol.h"
 #include "agent/core/spawner_protocol.h"
@@ -65,7 +66,13 @@ class Keeper {
     void end_spawner(int64_t now_ns);
     void enforce_deadlines(int64_t now_ns);
 
-    int wait_for_events(int64_t now_ns);
+    // What is to be looked at.
+    struct Ready {
+        bool signals = false;
+        bool registrations = false;
+        bool agent = false;
+    };
+    Ready wait_for_events(int64_t now_ns);
     int64_t next_deadline_ns() const;
     void on_signals(int64_t now_ns);
 
@@ -76,7 +83,8 @@ class Keeper {
     void on_spawner_exit(int wait_status, int64_t now_ns);
 
     void drain_agent(int64_t now_ns);
-    void on_agent_message(const core::KeeperMessage& message, sys::UniqueFd fd, int64_t now_ns);
+    void on_agent_message(const core::KeeperMessage& message, std::vector<sys::UniqueFd> fds, int64_t now_ns);
+    void store(std::string_view name, std::vector<sys::UniqueFd> fds);
     void flush_agent(int64_t now_ns);
 
     KeeperSetup setup_;

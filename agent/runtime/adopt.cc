@@ -159,7 +159,7 @@ core::Status Runtime::adopt(Welcome& welcome) {
 
 core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     BERTH_ASSIGN(core::ContainerId container_id, core::ContainerId::parse(id));
-    BERTH_ASSIGN(std::string bytes, read_state_file(config_.run_dir, id, "state"));
+    BERTH_ASSIGN(std::string bytes, StateLog::read(config_.run_dir, id));
     pb::state::Container state;
     if (!state.ParseFromString(bytes)) return core::make_error(core::Code::kInternal, "malformed state file");
     if (state.version() != kStateVersion) {
@@ -263,13 +263,14 @@ void Runtime::adopt_process(Welcome& welcome, Container& container, Process& pro
         process.launch->adopt_ready(std::move(gate->second),
                                     plan == welcome.stored.end() ? sys::UniqueFd() : std::move(plan->second),
                                     process.pidfd);
+        process.launch_is_stored = true;
         return;
     }
     // Its Start was not answered (the init's gate leaves the store when it is let go): it runs, or ended when
     // our predecessor's end of its gate closed.
     process.status = TaskStatus::kRunning;
-    if (gate != welcome.stored.end()) keeper_.drop(gate->first);
-    if (plan != welcome.stored.end()) keeper_.drop(plan->first);
+    if (gate != welcome.stored.end() || plan != welcome.stored.end())
+        keeper_.drop(container.launch_prefix(process.exec_id()));
 }
 
 void Runtime::settle_freezer(Container& container) {

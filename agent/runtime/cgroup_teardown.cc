@@ -28,19 +28,29 @@ std::shared_ptr<CgroupTeardown> CgroupTeardown::begin(loop::Loop& loop, sys::FdR
     std::shared_ptr<CgroupTeardown> teardown(
         new CgroupTeardown(loop, sandbox, std::move(directory), std::move(path), std::move(done)));
     teardown->self_ = teardown;
-    if (teardown->directory_.valid()) {
-        // Kills the whole subtree, forks included (Linux 5.14). Gone already, or an older kernel: populated
-        // tells.
-        (void)sys::write_cgroup_file(teardown->directory_, "cgroup.kill", "1");
-        teardown->events_ =
-            sys::UniqueFd(openat(teardown->directory_.get(), "cgroup.events", O_RDONLY | O_CLOEXEC));
-    }
     teardown->deadline_.arm_after_ms(limits::kTeardownDeadlineMs);
     teardown->first_.post();
     return teardown;
 }
 
+void CgroupTeardown::begin_killing() {
+    killing_ = true;
+    if (!directory_.valid()) return;
+    // Kills the whole subtree, forks included (Linux 5.14). Gone already, or an older kernel: populated
+    // tells.
+    (void)sys::write_cgroup_file(directory_, "cgroup.kill", "1");
+    events_ = sys::UniqueFd(openat(directory_.get(), "cgroup.events", O_RDONLY | O_CLOEXEC));
+}
+
 void CgroupTeardown::step() {
+    if (!killing_) {
+        // With nobody in it and nothing below it, as most are by now, there is nothing to kill.
+        if (sys::remove_cgroup(sandbox_, path_).ok()) {
+            remove_ancestors();
+            return finish(core::ok());
+        }
+        begin_killing();
+    }
     if (!events_.valid()) return finish(try_remove() ? core::ok() : core::Status(stuck_error()));
     char text[256];
     ssize_t count = pread(events_.get(), text, sizeof text, 0);
@@ -59,11 +69,15 @@ void CgroupTeardown::step() {
 bool CgroupTeardown::try_remove() {
     auto removed = sys::remove_cgroup_tree(sandbox_, path_, kRemovedPerTurn);
     if (!removed.ok() || *removed != sys::RemoveOutcome::kRemoved) return false;
-    // The ancestors that cgroupsPath named and nobody else uses.
+    remove_ancestors();
+    return true;
+}
+
+// Those that cgroupsPath named and nobody else uses.
+void CgroupTeardown::remove_ancestors() {
     for (size_t slash = path_.rfind('/'); slash != std::string::npos; slash = path_.rfind('/', slash - 1)) {
         if (!sys::remove_cgroup(sandbox_, path_.substr(0, slash)).ok() || slash == 0) break;
     }
-    return true;
 }
 
 void CgroupTeardown::on_events(loop::Op&, int32_t) {

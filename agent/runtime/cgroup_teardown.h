@@ -27,6 +27,8 @@ class CgroupTeardown : public std::enable_shared_from_this<CgroupTeardown> {
     CgroupTeardown(loop::Loop& loop, sys::FdRef sandbox, sys::UniqueFd directory, std::string path,
                    core::Callback<void(core::Status)> done);
     void step();
+    void begin_killing();
+    void remove_ancestors();
     void on_events(loop::Op& op, int32_t result);
     void on_deadline();
     bool try_remove();
@@ -38,6 +40,7 @@ class CgroupTeardown : public std::enable_shared_from_this<CgroupTeardown> {
     sys::UniqueFd directory_;
     sys::UniqueFd events_;
     std::string path_;
+    bool killing_ = false;
     core::Callback<void(core::Status)> done_;
     int64_t retry_ms_ = 1;
     std::shared_ptr<CgroupTeardown> self_;

@@ -165,7 +165,7 @@ core::Status Container::save(bool creating) const {
     for (const auto& [key, value] : annotations) add_entry(*state.add_annotations(), key, value);
     state.set_exit_oom_kill_local(exit_oom_kill_local);
     state.set_update_undo(update_undo);
-    return write_state_file(runtime_.config().run_dir, id.text(), "state", state.SerializeAsString());
+    return state_log_.append(runtime_.config().run_dir, id.text(), state.SerializeAsString());
 }
 
 }  // namespace berth::runtime

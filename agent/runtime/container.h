@@ -14,6 +14,7 @@
 #include "agent/runtime/cgroup_dirs.h"
 #include "agent/runtime/memory_watch.h"
 #include "agent/runtime/process.h"
+#include "agent/runtime/state_file.h"
 #include "proto/berth/guest.pb.h"
 #include "proto/berth/state.pb.h"
 
@@ -85,23 +86,24 @@ class Container {
     void on_memory(const MemoryReading& reading);
     void fill_memory(v1::MemoryEvents& out) const;
 
-    // Writes /run/berth/state/ID/state, beside and renamed. A failure is logged: tmpfs is full, and a restart
+    // Adds a record to /run/berth/state/ID/state. A failure is logged: tmpfs is full, and a restart
     // would not know the newest facts.
     core::Status save(bool creating = false) const;
 
     // Names in the keeper's store.
     std::string fd_prefix() const { return "c/" + id.text() + "/"; }
-    std::string gate_name(const core::ExecId& exec_id) const { return stored_name("gate/", exec_id); }
-    std::string plan_name(const core::ExecId& exec_id) const { return stored_name("plan/", exec_id); }
+    // The prefix of both: they are stored, and dropped, in one message.
+    std::string launch_prefix(const core::ExecId& exec_id) const {
+        // "@init" is no exec's id: their alphabet has no "@".
+        return fd_prefix() + "launch/" + (exec_id.is_init() ? "@init" : exec_id.text()) + "/";
+    }
+    std::string gate_name(const core::ExecId& exec_id) const { return launch_prefix(exec_id) + "0"; }
+    std::string plan_name(const core::ExecId& exec_id) const { return launch_prefix(exec_id) + "1"; }
 
  private:
-    // "@init" is no exec's id: their alphabet has no "@".
-    std::string stored_name(const char* kind, const core::ExecId& exec_id) const {
-        return fd_prefix() + kind + (exec_id.is_init() ? "@init" : exec_id.text());
-    }
-
     Runtime& runtime_;
     std::unique_ptr<Process> init_;
+    mutable StateLog state_log_;
 };
 
 }  // namespace berth::runtime

@@ -109,7 +109,8 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
     core::CgroupPowers powers;
     powers.writable_cgroup_mount = core::needs_two_cgroup_levels(spec);
     BERTH_ASSIGN(plans.layout, core::plan_cgroup_layout(spec.cgroups_path, container_.id, powers));
-    std::vector<std::string> existing;
+    std::vector<std::string_view> existing;
+    existing.reserve(runtime_.containers().size());
     for (const auto& [id, other] : runtime_.containers()) {
         if (other.get() != &container_ && !other->cgroup_path.empty()) existing.push_back(other->cgroup_path);
     }
@@ -208,7 +209,7 @@ core::Status CreateJob::apply(std::string_view json, Plans& plans) {
     runtime_.keys_[container_.init().key] = {&container_, ""};
     // The intent first: an agent that comes after a crash of ours takes all of it back.
     BERTH_TRY(container_.save(/*creating=*/true));
-    BERTH_TRY(write_state_file(runtime_.config().run_dir, container_.id.text(), "config.json", json));
+    BERTH_TRY(write_first_state_file(runtime_.config().run_dir, container_.id.text(), "config.json", json));
     BERTH_TRY(make_cgroups(plans));
     BERTH_TRY(arm_memory_watch());
     BERTH_TRY(launch(plans));
@@ -233,7 +234,7 @@ core::Status CreateJob::make_cgroups(Plans& plans) {
         BERTH_TRY(adopt_empty_cgroup(directory));
     }
     BERTH_TRY(runtime_.open_cgroup_dirs(container_, layout.two_levels));
-    BERTH_TRY(container_.save(/*creating=*/true));
+    if (layout.two_levels) BERTH_TRY(container_.save(/*creating=*/true));
     // So that what it makes below can be removed again in bounded time.
     BERTH_TRY(sys::write_cgroup_file(container_.cgroup.outer, "cgroup.max.descendants",
                                      format("%zu", limits::kCgroupsOfContainer)));
@@ -246,7 +247,7 @@ core::Status CreateJob::make_cgroups(Plans& plans) {
         if (layout.two_levels)
             BERTH_TRY(sys::write_cgroup_file(container_.cgroup.inner, write.file.c_str(), write.value));
     }
-    BERTH_ASSIGN(device_program_, sys::load_device_program(plans.device_filter));
+    BERTH_ASSIGN(device_program_, runtime_.device_programs_.get(std::move(plans.device_filter)));
     return core::ok();
 }
 
@@ -311,17 +312,19 @@ void CreateJob::on_ready() {
     if (failing_) return;
     // Not before: the program would refuse the set-up the block devices that the root is mounted from.
     // Nothing but the plan has run in the cgroup so far.
-    if (auto set = sys::set_device_program(container_.cgroup.outer, device_program_); !set.ok()) {
+    if (auto set = sys::set_device_program(container_.cgroup.outer, device_program_->fd); !set.ok()) {
         return fail(std::move(set).error());
     }
     Process& init = container_.init();
     // The gate is in the keeper's store before anybody is told of the container: it must outlive us.
-    runtime_.keeper().store(container_.gate_name(core::ExecId()), init.launch->gate());
-    runtime_.keeper().store(container_.plan_name(core::ExecId()), init.launch->plan_fd());
+    const int launch_fds[] = {init.launch->gate().get(), init.launch->plan_fd().get()};
+    runtime_.keeper().store_all(container_.launch_prefix(core::ExecId()), launch_fds);
+    init.launch_is_stored = true;
     init.status = TaskStatus::kCreated;
     init.stdio->close_child_fds();
     init.passed.clear();
     if (auto saved = container_.save(); !saved.ok()) return fail(std::move(saved).error());
+    runtime_.device_programs_.keep(std::move(device_program_));
     v1::Event created = container_.event(core::ExecId());
     created.mutable_created()->set_pid(static_cast<uint32_t>(init.pid));
     uint32_t pid = static_cast<uint32_t>(init.pid);

@@ -22,6 +22,7 @@
 namespace berth::runtime {
 
 class Container;
+struct DeviceProgram;
 class Runtime;
 struct CreateRequest;
 
@@ -60,7 +61,8 @@ class CreateJob {
     bool changed_ = false;  // there is something to take back
     bool failing_ = false;
     bool hooks_begun_ = false;
-    sys::UniqueFd device_program_;  // loaded before the clone, attached when the set-up is done
+    std::shared_ptr<const DeviceProgram>
+        device_program_;  // loaded before the clone, attached when the set-up is done
     core::Error error_;
     sys::UniqueFd config_fd_;
     std::string config_;

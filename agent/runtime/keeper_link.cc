@@ -107,14 +107,15 @@ void KeeperLink::on_readable(loop::Op&, int32_t) {
 
 void KeeperLink::on_writable(loop::Op&, int32_t) {
     while (!outgoing_.empty()) {
-        if (!try_send(outgoing_.front().message, outgoing_.front().fd.get())) break;
+        std::vector<int> fds;
+        for (const sys::UniqueFd& fd : outgoing_.front().fds) fds.push_back(fd.get());
+        if (!try_send(outgoing_.front().message, fds)) break;
         outgoing_.pop_front();
     }
     if (!outgoing_.empty()) loop_->poll(writable_, socket_.get(), POLLOUT);
 }
 
-bool KeeperLink::try_send(const KeeperMessage& message, int fd) {
-    std::span<const int> fds = fd >= 0 ? std::span<const int>(&fd, 1) : std::span<const int>();
+bool KeeperLink::try_send(const KeeperMessage& message, std::span<const int> fds) {
     auto sent = sys::send_with_fds(socket_, std::as_bytes(std::span(&message, 1)), fds, MSG_DONTWAIT);
     if (sent.ok()) return true;
     if (sent.error().err == EAGAIN || sent.error().err == ENOBUFS || sent.error().err == ETOOMANYREFS)
@@ -123,38 +124,44 @@ bool KeeperLink::try_send(const KeeperMessage& message, int fd) {
     return true;  // the keeper is gone: on_readable says so
 }
 
-void KeeperLink::send(KeeperMessageType type, uint32_t value, uint64_t key, std::string_view name, int fd) {
+void KeeperLink::send(KeeperMessageType type, uint32_t value, uint64_t key, std::string_view name,
+                      std::span<const int> fds) {
     Outgoing item;
     item.message.type = type;
     item.message.value = value;
     item.message.process.key = key;
     BERTH_CHECK(name.size() < sizeof item.message.name);
     memcpy(item.message.name, name.data(), name.size());
-    if (outgoing_.empty() && try_send(item.message, fd)) return;
+    if (outgoing_.empty() && try_send(item.message, fds)) return;
     // Order matters (a drop must not overtake a store), so everything waits behind the first that did not
     // fit.
-    if (fd >= 0) item.fd = sys::UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    for (int fd : fds) item.fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     outgoing_.push_back(std::move(item));
     if (loop_ != nullptr && !writable_.pending()) loop_->poll(writable_, socket_.get(), POLLOUT);
 }
 
 void KeeperLink::store(std::string_view name, sys::FdRef fd) {
-    send(KeeperMessageType::kStoreFd, 0, 0, name, fd.get());
+    const int number = fd.get();
+    send(KeeperMessageType::kStoreFd, 0, 0, name, std::span<const int>(&number, 1));
+}
+void KeeperLink::store_all(std::string_view prefix, std::span<const int> fds) {
+    BERTH_CHECK(prefix.ends_with('/'));
+    send(KeeperMessageType::kStoreFd, 0, 0, prefix, fds);
 }
 void KeeperLink::drop(std::string_view name) {
-    send(KeeperMessageType::kDropFd, 0, 0, name, -1);
+    send(KeeperMessageType::kDropFd, 0, 0, name, {});
 }
 void KeeperLink::acknowledge_exit(uint64_t process_key) {
-    send(KeeperMessageType::kAcknowledgeExit, 0, process_key, {}, -1);
+    send(KeeperMessageType::kAcknowledgeExit, 0, process_key, {}, {});
 }
 void KeeperLink::forget(uint64_t process_key) {
-    send(KeeperMessageType::kForget, 0, process_key, {}, -1);
+    send(KeeperMessageType::kForget, 0, process_key, {}, {});
 }
 void KeeperLink::shutdown(core::ShutdownMode mode) {
-    send(KeeperMessageType::kShutdown, static_cast<uint32_t>(mode), 0, {}, -1);
+    send(KeeperMessageType::kShutdown, static_cast<uint32_t>(mode), 0, {}, {});
 }
 void KeeperLink::ready() {
-    send(KeeperMessageType::kAgentReady, 0, 0, {}, -1);
+    send(KeeperMessageType::kAgentReady, 0, 0, {}, {});
 }
 
 }  // namespace berth::runtime

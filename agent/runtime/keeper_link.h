@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ class KeeperLink final : public FdStore {
     // FdStore. Kept by the keeper from the moment that the call returns: what is in the socket survives us.
     void store(std::string_view name, sys::FdRef fd) override;
     void drop(std::string_view name) override;
+    // Several in one message, as PREFIX0, PREFIX1, ...; `prefix` ends in '/', so that drop(prefix) drops
+    // them.
+    void store_all(std::string_view prefix, std::span<const int> fds);
 
     void acknowledge_exit(uint64_t process_key);
     void forget(uint64_t process_key);
@@ -58,10 +62,11 @@ class KeeperLink final : public FdStore {
  private:
     struct Outgoing {
         core::KeeperMessage message;
-        sys::UniqueFd fd;
+        std::vector<sys::UniqueFd> fds;
     };
-    void send(core::KeeperMessageType type, uint32_t value, uint64_t key, std::string_view name, int fd);
-    bool try_send(const core::KeeperMessage& message, int fd);
+    void send(core::KeeperMessageType type, uint32_t value, uint64_t key, std::string_view name,
+              std::span<const int> fds);
+    bool try_send(const core::KeeperMessage& message, std::span<const int> fds);
     void on_readable(loop::Op& op, int32_t result);
     void on_writable(loop::Op& op, int32_t result);
     void arm();

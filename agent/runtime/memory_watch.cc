@@ -51,10 +51,14 @@ core::Result<std::shared_ptr<MemoryWatch>> MemoryWatch::begin(loop::Loop& loop, 
 std::optional<MemoryReading> MemoryWatch::read() const {
     MemoryReading reading;
     if (!read_counters(events_, reading.total)) return std::nullopt;
+    // What is counted locally is counted in the total, too: without an increase there is nothing more to
+    // read.
+    if (reading.total == last_.total) return last_;
     core::MemoryEvents inner;
     if (local_outer_.valid()) read_counters(local_outer_, reading.local);
     if (local_inner_.valid() && read_counters(local_inner_, inner))
         core::add_memory_events(reading.local, inner);
+    last_ = reading;
     return reading;
 }
 

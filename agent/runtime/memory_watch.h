@@ -49,6 +49,7 @@ class MemoryWatch : public std::enable_shared_from_this<MemoryWatch> {
     sys::UniqueFd local_outer_;
     sys::UniqueFd local_inner_;
     MemoryReading first_;
+    mutable MemoryReading last_;  // zeros at first, as a new cgroup's counters
     OnReading on_reading_;
     core::MemoryEvents reported_;  // the last total that on_reading_ got
     bool held_back_ = false;       // something rose since

@@ -79,6 +79,7 @@ class Process final : public LaunchObserver {
     bool start_failed =
         false;  // an exec that never became its program: deleted like any other, but it has no exit event
     bool retried_in_init_cgroup = false;
+    bool launch_is_stored = false;  // a created init's gate and plan, with the keeper
 
     // Sends a signal through the pidfd. NOT_FOUND: finished, or not started yet.
     core::Status signal(int number) const;

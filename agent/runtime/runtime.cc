@@ -165,7 +165,8 @@ core::Status Runtime::start_init(Container& container) {
     }
     BERTH_TRY(init.launch->go());
     // A created container without a gate in the store is one that was let go.
-    keeper_.drop(container.gate_name(core::ExecId()));
+    keeper_.drop(container.launch_prefix(core::ExecId()));
+    init.launch_is_stored = false;
     return core::ok();
 }
 
@@ -175,8 +176,6 @@ void Runtime::on_process_executed(Container& container, Process& process) {
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
     save_or_log(container);
-    keeper_.drop(container.gate_name(process.exec_id()));
-    keeper_.drop(container.plan_name(process.exec_id()));
     v1::Event started = container.event(process.exec_id());
     (process.is_init() ? started.mutable_started() : started.mutable_exec_started())
         ->set_pid(static_cast<uint32_t>(process.pid));
@@ -241,8 +240,8 @@ void Runtime::on_process_failed(Container& container, Process& process, core::Er
     process.starting = false;
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
-    keeper_.drop(container.gate_name(process.exec_id()));
-    keeper_.drop(container.plan_name(process.exec_id()));
+    if (process.launch_is_stored) keeper_.drop(container.launch_prefix(process.exec_id()));
+    process.launch_is_stored = false;
     auto done = process.on_started.take();
     std::string where = context("start", container.id, process.exec_id());
     if (!process.is_init()) {

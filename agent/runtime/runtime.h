@@ -18,6 +18,7 @@
 #include "agent/core/rootfs_plan.h"
 #include "agent/loop/loop.h"
 #include "agent/runtime/container.h"
+#include "agent/runtime/device_programs.h"
 #include "agent/runtime/event_hub.h"
 #include "agent/runtime/freeze_job.h"
 #include "agent/runtime/guest_facts.h"
@@ -187,6 +188,7 @@ class Runtime {
     EventHub events_;
     StreamTable streams_;
     SeccompCache seccomp_;
+    DevicePrograms device_programs_;
     sys::UniqueFd sandbox_;          // the sandbox's cgroup
     std::string sandbox_resources_;  // what was asked of it, JSON
     std::string sandbox_undo_;       // as Container::update_undo

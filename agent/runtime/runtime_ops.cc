@@ -264,8 +264,7 @@ DeleteOutcome Runtime::remove_exec(Container& container, Process& process) {
 
 void Runtime::release_process(Container& container, Process& process) {
     process.end_launch();
-    keeper_.drop(container.gate_name(process.exec_id()));
-    keeper_.drop(container.plan_name(process.exec_id()));
+    if (process.launch_is_stored) keeper_.drop(container.launch_prefix(process.exec_id()));
     // What was not read yet stays readable for a while.
     process.stdio.reset();
     streams_.remove_process(container.id.text(), process.exec_id().text());

@@ -5,7 +5,10 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <cstring>
 #include <memory>
+#include <optional>
 
 #include "agent/core/limits.h"
 #include "agent/sys/fd.h"
@@ -16,6 +19,39 @@ namespace {
 core::Status make_directory(const std::string& path) {
     if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return core::ok();
     return core::errno_error(errno, "mkdir " + path);
+}
+
+constexpr int kNewFile = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+constexpr const char* kState = "state";
+
+struct RecordHeader {
+    uint32_t magic = 0x31545342;  // "BST1"
+    uint32_t length = 0;
+};
+
+std::string record_of(std::string_view content) {
+    RecordHeader header;
+    header.length = static_cast<uint32_t>(content.size());
+    std::string record(reinterpret_cast<const char*>(&header), sizeof header);
+    return record.append(content);
+}
+
+// Of the last whole record, or nothing.
+std::optional<std::string_view> last_record(std::string_view file) {
+    std::optional<std::string_view> last;
+    RecordHeader header;
+    while (file.size() >= sizeof header) {
+        memcpy(&header, file.data(), sizeof header);
+        file.remove_prefix(sizeof header);
+        if (header.magic != RecordHeader().magic || header.length > file.size()) break;
+        last = file.substr(0, header.length);
+        file.remove_prefix(header.length);
+    }
+    return last;
+}
+
+std::string directory_of(const std::string& run_dir, const std::string& id) {
+    return run_dir + "/state/" + id;
 }
 
 core::Status write_all(sys::FdRef fd, std::string_view content, const std::string& path) {
@@ -54,19 +90,67 @@ core::Status make_state_directories(const std::string& run_dir) {
 
 core::Status write_state_file(const std::string& run_dir, const std::string& id, const char* name,
                               std::string_view content) {
-    std::string directory = run_dir + "/state/" + id;
+    std::string directory = directory_of(run_dir, id);
     std::string path = directory + "/" + name;
     std::string beside = path + ".new";
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
-    sys::UniqueFd fd(open(beside.c_str(), kFlags, 0600));
+    sys::UniqueFd fd(open(beside.c_str(), kNewFile | O_TRUNC, 0600));
     if (!fd.valid() && errno == ENOENT) {
         BERTH_TRY(make_directory(directory));
-        fd.reset(open(beside.c_str(), kFlags, 0600));
+        fd.reset(open(beside.c_str(), kNewFile | O_TRUNC, 0600));
     }
     if (!fd.valid()) return core::errno_error(errno, "open " + beside);
     BERTH_TRY(write_all(fd, content, beside));
     if (rename(beside.c_str(), path.c_str()) != 0) return core::errno_error(errno, "rename " + path);
     return core::ok();
+}
+
+core::Status write_first_state_file(const std::string& run_dir, const std::string& id, const char* name,
+                                    std::string_view content) {
+    std::string path = directory_of(run_dir, id) + "/" + name;
+    sys::UniqueFd fd(open(path.c_str(), kNewFile | O_TRUNC, 0600));
+    if (!fd.valid()) return core::errno_error(errno, "open " + path);
+    return write_all(fd, content, path);
+}
+
+core::Status StateLog::append(const std::string& run_dir, const std::string& id, std::string_view content) {
+    std::string record = record_of(content);
+    if (bytes_ == 0 || bytes_ + record.size() > limits::kStateLogBytes)
+        return write_anew(run_dir, id, record);
+    std::string path = directory_of(run_dir, id) + "/" + kState;
+    sys::UniqueFd fd(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd.valid()) return core::errno_error(errno, "open " + path);
+    core::Status written = write_all(fd, record, path);
+    if (written.ok()) {
+        bytes_ += record.size();
+    } else if (ftruncate(fd.get(), static_cast<off_t>(bytes_)) != 0) {
+        bytes_ = 0;  // what follows half a record would not be found
+    }
+    return written;
+}
+
+core::Status StateLog::write_anew(const std::string& run_dir, const std::string& id,
+                                  std::string_view record) {
+    std::string directory = directory_of(run_dir, id);
+    std::string path = directory + "/" + kState;
+    if (mkdir(directory.c_str(), 0700) == 0) {
+        // The first of a container: whole or not, nothing else of it is there yet.
+        sys::UniqueFd fd(open(path.c_str(), kNewFile | O_EXCL, 0600));
+        if (!fd.valid()) return core::errno_error(errno, "open " + path);
+        BERTH_TRY(write_all(fd, record, path));
+    } else if (errno != EEXIST) {
+        return core::errno_error(errno, "mkdir " + directory);
+    } else {
+        BERTH_TRY(write_state_file(run_dir, id, kState, record));
+    }
+    bytes_ = record.size();
+    return core::ok();
+}
+
+core::Result<std::string> StateLog::read(const std::string& run_dir, const std::string& id) {
+    BERTH_ASSIGN(std::string file, read_state_file(run_dir, id, kState));
+    std::optional<std::string_view> last = last_record(file);
+    if (!last) return core::make_error(core::Code::kInternal, "state file without a whole record");
+    return std::string(*last);
 }
 
 core::Result<std::string> read_state_file(const std::string& run_dir, const std::string& id,
@@ -90,10 +174,14 @@ void remove_state(const std::string& run_dir, const std::string& id) {
     // The container's own mounts were in its own mount namespace: what is left here are empty directories and
     // our files.
     constexpr int kDepth = 6;
-    remove_below(AT_FDCWD, (run_dir + "/state/" + id).c_str(), kDepth);
+    std::string own = directory_of(run_dir, id);
+    for (const char* name : {"/state", "/config.json"}) unlink((own + name).c_str());
+    if (rmdir(own.c_str()) != 0 && errno != ENOENT) remove_below(AT_FDCWD, own.c_str(), kDepth);
     std::string bundle = run_dir + "/bundles/" + id;
-    for (const char* own : {"/mounts", "/rootfs"}) {
-        std::string path = bundle + own;
+    // Most have a root alone, and it is empty: no folder needs to be read for that.
+    if (rmdir((bundle + "/rootfs").c_str()) == 0 && rmdir(bundle.c_str()) == 0) return;
+    for (const char* below : {"/mounts", "/rootfs"}) {
+        std::string path = bundle + below;
         sys::UniqueFd directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
         if (!directory.valid()) continue;
         std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(directory.release()), closedir);

@@ -1,6 +1,8 @@
-// /run/berth/state/ID/: what a restarted agent reads. tmpfs; written beside and renamed.
+// /run/berth/state/ID/: what a restarted agent reads. tmpfs: it has to survive a kill of ours between any two
+// instructions, not the guest's end.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +19,30 @@ core::Status make_state_directories(const std::string& run_dir);
 core::Status write_state_file(const std::string& run_dir, const std::string& id, const char* name,
                               std::string_view content);
 
+// The same where a crash in the middle does not matter: RUN_DIR/state/ID is there, NAME is not.
+core::Status write_first_state_file(const std::string& run_dir, const std::string& id, const char* name,
+                                    std::string_view content);
+
 // The content of RUN_DIR/state/ID/NAME; NOT_FOUND when it is not there.
 core::Result<std::string> read_state_file(const std::string& run_dir, const std::string& id,
                                           const char* name);
+
+// RUN_DIR/state/ID/state: records, each {magic, length, content}, of which the last whole one counts. A write
+// that was cut off leaves the one before it in force, as a rename that did not happen would, for a third of a
+// rename's cost.
+class StateLog {
+ public:
+    // Makes `content` the state. The file is written anew (beside, then renamed) when this object does not
+    // know it, and when it has grown.
+    core::Status append(const std::string& run_dir, const std::string& id, std::string_view content);
+
+    // The last whole record. NOT_FOUND: no file; INTERNAL: none in it.
+    static core::Result<std::string> read(const std::string& run_dir, const std::string& id);
+
+ private:
+    core::Status write_anew(const std::string& run_dir, const std::string& id, std::string_view record);
+    size_t bytes_ = 0;  // of whole records; 0: not known
+};
 
 // Removes RUN_DIR/state/ID and RUN_DIR/bundles/ID's own mount points, what of them exists.
 void remove_state(const std::string& run_dir, const std::string& id);

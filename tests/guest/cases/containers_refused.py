@@ -123,7 +123,7 @@ OTHER = changed(spec(), process__args=["sleep", "100000"], linux__cgroupsPath="/
 
 def case_every_refusal_leaves_nothing(guest):
     """One spec for each way to be refused."""
-    prepare = f"ln -sfn /run/berth {WORK}/link-to-agent\nberthctl run -d -b {WORK}/other other || fail other\nsnapshot refused\n"
+    prepare = f"ln -sfn /run/berth {WORK}/link-to-agent\nberthctl run -d -b {WORK}/other other || fail other\nprograms_too=1 snapshot refused\n"
     end = f"berthctl delete -f other\nrm {WORK}/link-to-agent\n"
     names = list(REFUSED)
     guest.check(script(prepare, other=OTHER))
@@ -133,7 +133,7 @@ def case_every_refusal_leaves_nothing(guest):
             body = ""
             for name in names[at:at + 12]:
                 body += (f"berthctl create -b {WORK}/r-{name} r >$work/o 2>&1; echo \"@{name} $? $(cat $work/o)\"\n"
-                         f"(expect_unchanged refused) 2>&1 | sed 's/^/@{name} changed /'\nberthctl delete -f r\n")
+                         f"(programs_too=1; expect_unchanged refused) 2>&1 | sed 's/^/@{name} changed /'\nberthctl delete -f r\n")
             done = guest.sh(script(body, **{"r-" + name: REFUSED[name][0] for name in names[at:at + 12]}), 150)
             for name in names[at:at + 12]:
                 said = [line for line in done.out.splitlines() if line.startswith(f"@{name} ")]

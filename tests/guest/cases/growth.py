@@ -1,7 +1,7 @@
 # What the agent and the keeper hold must not grow with the containers that came and went.
 # suite: crash
 # limit: 300
-from host import calm, counts, expect, expect_nothing_left, shim_of, shims
+from host import AGENT, calm, counts, expect, expect_nothing_left, shim_of, shims
 
 STREAM = "stream://"
 
@@ -50,4 +50,6 @@ def _cycles(guest, count):
     expect(after[0] <= before[0], f"the agent had {before[0]} descriptors, and has {after[0]}")
     expect(after[1] <= before[1], f"the keeper had {before[1]} descriptors, and has {after[1]}")
     expect(after[2] <= before[2] + 64, f"the agent had {before[2]} KiB of its own, and has {after[2]}")
+    programs = guest.check(AGENT + "ls -l /proc/$(agent_pid)/fd | grep -c bpf-prog || true")
+    expect(int(programs) <= 4, f"the agent keeps {programs} device programs")
     expect_nothing_left(guest, shim)

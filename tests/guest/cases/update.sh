@@ -44,11 +44,13 @@ case_in_every_state() {
 # What the update would change is written down first; when it cannot be, nothing is changed.
 case_a_state_file_that_cannot_be_written() {
     box up
-    mkdir /run/berth/state/up/state.new
-    expect_refused 'update "up": open /run/berth/state/up/state.new: EISDIR' berthctl update --memory 67108864 --pids-limit 9 up
+    mv /run/berth/state/up/state $work/state.up
+    mkdir /run/berth/state/up/state
+    expect_refused 'update "up": open /run/berth/state/up/state: EISDIR' berthctl update --memory 67108864 --pids-limit 9 up
     expect_eq "memory.max" "$(value up/memory.max)" max
     expect_eq "pids.max" "$(value up/pids.max)" max
-    rmdir /run/berth/state/up/state.new
+    rmdir /run/berth/state/up/state
+    mv $work/state.up /run/berth/state/up/state
     berthctl update --memory 67108864 up || fail "the next update"
     berthctl delete --force up || fail delete
 }

@@ -128,6 +128,14 @@ class FakeAgent {
             int fd = ::eventfd(0, EFD_CLOEXEC);
             send(KeeperMessageType::kStoreFd, 0, 0, words[1], fd);
             ::close(fd);
+        } else if (verb == "store-two") {
+            KeeperMessage message;
+            message.type = KeeperMessageType::kStoreFd;
+            std::memcpy(message.name, words[1].data(), words[1].size());
+            const int fds[] = {::eventfd(0, EFD_CLOEXEC), ::eventfd(0, EFD_CLOEXEC)};
+            if (!sys::send_with_fds(sys::FdRef(core::kKeeperSocketFd), sys::bytes_of(message), fds).ok())
+                ::_exit(8);
+            for (int fd : fds) ::close(fd);
         } else if (verb == "store-nothing") {
             send(KeeperMessageType::kStoreFd, 0, 0, words[1]);
         } else if (verb == "drop") {

@@ -87,7 +87,7 @@ TEST_CASE("the second level, and the directories to make") {
 }
 
 TEST_CASE("no container's cgroup is, or lies above or below, another's") {
-    const std::string existing[] = {"pod/a", "web"};
+    const std::string_view existing[] = {"pod/a", "web"};
     CHECK(check_cgroup_collision("pod/b", existing).ok());
     CHECK(check_cgroup_collision("pod/ab", existing).ok());
     CHECK(check_cgroup_collision("web2", existing).ok());

@@ -122,6 +122,17 @@ TEST_CASE("a forgotten process is reported to nobody") {
     CHECK(run.log.back() == "ended 1 stored=0 processes=1");
 }
 
+TEST_CASE("two descriptors of one message are stored below its name, and dropped with it") {
+    KeeperRun run =
+        run_keeper({"until end\nstore-two c/a/launch/\nstore-two c/b/launch/\ndrop c/b/launch/\nexit 1\n",
+                    "until end\ndrop c/a/launch/0\nstore-two c/c\nshutdown 1\n"});
+    CHECK(joined(run.log).find("stored c/a/launch/0 fds=1") != std::string::npos);
+    CHECK(joined(run.log).find("stored c/a/launch/1 fds=1") != std::string::npos);
+    CHECK(joined(run.log).find("c/b") == std::string::npos);
+    // Of two for one name the first counts.
+    CHECK(run.log.back() == "ended 1 stored=2 processes=0");
+}
+
 TEST_CASE("the keeper's own descriptors cannot be dropped, and what is no descriptor is not stored") {
     KeeperRun run =
         run_keeper({"until end\ndrop listener/vsock\ndrop listener/\ndrop memory/\nstore-nothing c/x\n"

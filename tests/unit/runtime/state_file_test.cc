@@ -4,8 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <string>
+
+#include "agent/core/limits.h"
 
 using namespace berth;
 
@@ -22,6 +26,12 @@ struct Folder {
 
 bool exists(const std::string& path) {
     return access(path.c_str(), F_OK) == 0;
+}
+
+size_t file_size(const std::string& path) {
+    struct stat found {};
+    REQUIRE(stat(path.c_str(), &found) == 0);
+    return static_cast<size_t>(found.st_size);
 }
 
 }  // namespace
@@ -45,6 +55,69 @@ TEST_CASE("a half-written file of a crash is not what a restart reads") {
     CHECK(runtime::read_state_file(run.path, "web", "state").value() == "whole");
     REQUIRE(runtime::write_state_file(run.path, "web", "state", "next").ok());
     CHECK(runtime::read_state_file(run.path, "web", "state").value() == "next");
+}
+
+TEST_CASE("the last whole record of a state counts") {
+    Folder run;
+    REQUIRE(runtime::make_state_directories(run.path).ok());
+    runtime::StateLog log;
+    CHECK(runtime::StateLog::read(run.path, "web").error().code == core::Code::kNotFound);
+    REQUIRE(log.append(run.path, "web", "first").ok());
+    REQUIRE(log.append(run.path, "web", "").ok());
+    CHECK(runtime::StateLog::read(run.path, "web").value().empty());
+    const std::string second("a\0b", 3);
+    REQUIRE(log.append(run.path, "web", second).ok());
+    CHECK(runtime::StateLog::read(run.path, "web").value() == second);
+    // However a write was cut off, the one before it is in force.
+    const std::string path = run.path + "/state/web/state";
+    const size_t whole = file_size(path);
+    REQUIRE(log.append(run.path, "web", std::string(5000, 'x')).ok());
+    for (size_t rest : {5007, 4096, 9, 8, 7, 4, 1, 0}) {
+        CAPTURE(rest);
+        REQUIRE(truncate(path.c_str(), static_cast<off_t>(whole + rest)) == 0);
+        CHECK(runtime::StateLog::read(run.path, "web").value() == second);
+    }
+    // Whoever did not write it does not append to what may be half a record.
+    std::ofstream(path, std::ios::app) << "BST1\xff";
+    runtime::StateLog next;
+    REQUIRE(next.append(run.path, "web", "next").ok());
+    REQUIRE(next.append(run.path, "web", "after").ok());
+    CHECK(runtime::StateLog::read(run.path, "web").value() == "after");
+    CHECK(!exists(run.path + "/state/web/state.new"));
+    REQUIRE(truncate(path.c_str(), 3) == 0);
+    CHECK(runtime::StateLog::read(run.path, "web").error().message == "state file without a whole record");
+}
+
+TEST_CASE("a state file stays small") {
+    Folder run;
+    REQUIRE(runtime::make_state_directories(run.path).ok());
+    runtime::StateLog log;
+    for (int i = 0; i < 1000; ++i) REQUIRE(log.append(run.path, "web", "state " + std::to_string(i)).ok());
+    CHECK(runtime::StateLog::read(run.path, "web").value() == "state 999");
+    CHECK(file_size(run.path + "/state/web/state") <= limits::kStateLogBytes);
+    // One that is larger than all of it is written alone.
+    const std::string large(3 * limits::kStateLogBytes, 'x');
+    REQUIRE(log.append(run.path, "web", large).ok());
+    REQUIRE(log.append(run.path, "web", large).ok());
+    CHECK(runtime::StateLog::read(run.path, "web").value() == large);
+    REQUIRE(log.append(run.path, "web", "small").ok());
+    CHECK(runtime::StateLog::read(run.path, "web").value() == "small");
+    CHECK(file_size(run.path + "/state/web/state") <= limits::kStateLogBytes);
+}
+
+TEST_CASE("a state that cannot be written is not taken for written") {
+    Folder run;
+    REQUIRE(runtime::make_state_directories(run.path).ok());
+    runtime::StateLog log;
+    REQUIRE(log.append(run.path, "web", "first").ok());
+    const std::string path = run.path + "/state/web/state";
+    REQUIRE(rename(path.c_str(), (path + ".away").c_str()) == 0);
+    REQUIRE(mkdir(path.c_str(), 0700) == 0);
+    CHECK(log.append(run.path, "web", "second").error().message == "open " + path + ": EISDIR");
+    REQUIRE(rmdir(path.c_str()) == 0);
+    REQUIRE(rename((path + ".away").c_str(), path.c_str()) == 0);
+    REQUIRE(log.append(run.path, "web", "third").ok());
+    CHECK(runtime::StateLog::read(run.path, "web").value() == "third");
 }
 
 TEST_CASE("a missing state is NOT_FOUND") {
