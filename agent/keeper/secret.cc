@@ -130,7 +130,7 @@ Result<SecretSource> read_boot_secret(const std::string& root, core::ClassKeys& 
 
 Status hide_fw_cfg() {
     BERTH_TRY(sys::unload_module("qemu_fw_cfg"));
-    const std::string driver = "/sys/bus/platform/drivers/qemu_fw_cfg";
+    const std::string driver = "/sys/bus/platform/drivers/fw_cfg";
     std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(driver.c_str()), ::closedir);
     if (entries == nullptr) return core::ok();
     while (const dirent* entry = ::readdir(entries.get())) {

@@ -20,7 +20,8 @@ case_root_can_be_pivoted_and_hides_nothing() {
 
 case_no_trace_of_the_secret() {
     [ ! -e /berth/secret ] || fail "/berth/secret is still there"
-    [ ! -e /sys/firmware/qemu_fw_cfg ] || fail "fw_cfg is still in sysfs"
+    # A driver that is built in leaves its empty folder.
+    [ -z "$(find /sys/firmware/qemu_fw_cfg -type f 2>/dev/null)" ] || fail "fw_cfg is still in sysfs"
     ! grep -q secret= /proc/cmdline || fail "a secret is on the command line"
 }
 
