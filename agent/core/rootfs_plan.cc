@@ -246,6 +246,8 @@ Result<Prepared> RootfsPlanner::prepare_one(size_t index) {
     mount.options = std::move(*options);
     if (source.source.find('\0') != std::string::npos)
         return invalid(mount.json_path + ".source: contains a NUL byte");
+    if (mount.options.idmap)
+        return make_error(Code::kUnimplemented, options_path + ": \"idmap\" is not supported");
     if (mount.options.tmpcopyup)
         return make_error(Code::kUnimplemented, options_path + ": \"tmpcopyup\" is not supported");
     BERTH_TRY(resolve(mount, source));

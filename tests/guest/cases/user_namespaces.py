@@ -156,8 +156,8 @@ def case_id_mapped_mounts(guest):
         umount /run/idmap 2>/dev/null; mkdir -p /run/idmap
         dd if=/dev/zero of=/run/test/disk bs=1M count=8 2>/dev/null
         busybox mke2fs -F /run/test/disk >/dev/null || exit 77
-        mount -o loop /run/test/disk /run/idmap || mount -t ext4 -o loop /run/test/disk /run/idmap || exit 77
-        mkdir /run/idmap/dir; chmod 777 /run/idmap/dir; echo x >/run/idmap/dir/file; chown 1001:1002 /run/idmap/dir/file
+        mount -t ext4 -o loop /run/test/disk /run/idmap || exit 77  # of ext2 no mount can be id-mapped
+        mkdir /run/idmap/dir; chown 1000:1000 /run/idmap/dir; chmod 777 /run/idmap/dir; echo x >/run/idmap/dir/file; chown 1001:1002 /run/idmap/dir/file
         mkdir -p /run/mapped-rootfs/mnt
         echo "@plain $(berthctl run --no-stdin -b {WORK}/p p 2>&1 | tr '\\n' ' ')"
         echo "@new $(stat -c %u:%g /run/idmap/dir/new)"
@@ -231,3 +231,29 @@ def case_delegated_cgroup(guest):
     out = guest.check(script(MAPPED + f"snapshot c; berthctl run --no-stdin -b {WORK}/c c 2>&1; expect_unchanged c", c=value), 120)
     expect(out.startswith("0::/sub\n"), out)
     expect("status 1" in out, out)
+
+
+def case_hooks_of_a_user_namespace(guest):
+    """createRuntime runs as the guest's root, createContainer and startContainer as the namespace's."""
+    out = "/run/test/userns-hooks"
+    hook = [{"path": "/bin/sh", "args": ["sh", "-c", f"tr -s ' ' </proc/self/uid_map >{out}/$0; id -u >>{out}/$0; "
+                                                     f"[ -s /proc/self/fd/0 ] && echo state >>{out}/$0"]}]
+    hooks = {}
+    for kind in ("createRuntime", "createContainer", "startContainer"):
+        hooks[kind] = [dict(hook[0], args=hook[0]["args"] + [kind])]
+    value = with_user("true")
+    value["hooks"] = hooks
+    value["mounts"].append({"destination": out, "type": "bind", "source": out, "options": ["bind"]})
+    seen = guest.check(script(MAPPED + f"""
+        rm -rf {out}; mkdir -p {out} /run/mapped-rootfs{out}; chmod 777 {out}; chown -R 100000:100000 /run/mapped-rootfs/run
+        snapshot h
+        berthctl run --no-stdin -b {WORK}/h h || fail run
+        for kind in createRuntime createContainer startContainer; do
+            echo "@$kind $(tr '\\n' ' ' <{out}/$kind) $(stat -c %u {out}/$kind)"
+        done
+        rm {out}/*; expect_unchanged h
+        """, h=value), 120)
+    lines = {line.split()[0]: line.split()[1:] for line in seen.splitlines() if line.startswith("@")}
+    expect_eq("createRuntime", lines["@createRuntime"], ["0", "0", "4294967295", "0", "state", "0"])
+    for kind in ("@createContainer", "@startContainer"):
+        expect_eq(kind, lines[kind], ["0", "100000", "65536", "0", "state", "100000"])
