@@ -1,5 +1,6 @@
 /* PID 1 that does nothing: the same modules, mounts and listener as the keeper's until it listens, the clock
-   on the console, power off. */
+   on the console; then the rest of what the keeper loads and mounts, and the memory that is left; power off.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/vm_sockets.h>
@@ -28,6 +29,37 @@ static int listen_vsock(void) {
     return listen(fd, 128);
 }
 
+static void load(char* path) {
+    path[strcspn(path, "\n")] = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t length = strlen(path);
+    int plain = length > 3 && strcmp(path + length - 3, ".ko") == 0;
+    syscall(SYS_finit_module, fd, "", plain ? 0 : kCompressed);
+    close(fd);
+}
+
+static void mount_rest(void) {
+    const unsigned long quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    const char* places[] = {"/dev/pts", "/dev/shm", "/dev/mqueue", "/run", "/tmp", "/sys/fs/cgroup"};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; ++i) mkdir(places[i], 0755);
+    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "mode=0620");
+    mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
+    mount("mqueue", "/dev/mqueue", "mqueue", quiet, NULL);
+    mount("tmpfs", "/run", "tmpfs", 0, "mode=0755");
+    mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
+    mount("cgroup2", "/sys/fs/cgroup", "cgroup2", quiet, "nsdelegate");
+}
+
+static long available_kb(void) {
+    char line[256];
+    long found = -1;
+    FILE* file = fopen("/proc/meminfo", "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "MemAvailable: %ld kB", &found) == 1) break;
+    }
+    return found;
+}
+
 int main(void) {
     const unsigned long quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
     mkdir("/proc", 0555);
@@ -39,15 +71,12 @@ int main(void) {
     int console = open("/dev/console", O_WRONLY | O_CLOEXEC);
     FILE* list = fopen("/lib/modules/berth.modules", "re");
     char path[512];
-    while (listen_vsock() < 0 && list != NULL && fgets(path, sizeof path, list) != NULL) {
-        path[strcspn(path, "\n")] = 0;
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        size_t length = strlen(path);
-        int plain = length > 3 && strcmp(path + length - 3, ".ko") == 0;
-        syscall(SYS_finit_module, fd, "", plain ? 0 : kCompressed);
-        close(fd);
-    }
+    while (listen_vsock() < 0 && list != NULL && fgets(path, sizeof path, list) != NULL) load(path);
     int length = snprintf(path, sizeof path, "\nnoop: listening %lld us\n", boottime_us());
+    if (write(console, path, (size_t)length) < 0) return 1;
+    while (list != NULL && fgets(path, sizeof path, list) != NULL) load(path);
+    mount_rest();
+    length = snprintf(path, sizeof path, "noop: available %ld kB\n", available_kb());
     if (write(console, path, (size_t)length) < 0) return 1;
     sleep(1);
     reboot(RB_POWER_OFF);
