@@ -1,5 +1,6 @@
-// A seccomp agent for tests: seccomp_agent SOCKET FILE waits for one listener, writes the message that came with it to
-// FILE, and then answers: mkdir with EXDEV, everything else goes on. Ends with the last process that has the filter.
+// A seccomp agent for tests: seccomp_agent SOCKET FILE waits for one listener, writes the message that came
+// with it to FILE, and then answers: mkdir with EXDEV, everything else goes on. Ends with the last process
+// that has the filter.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
@@ -22,7 +23,8 @@ static int receive(int connection, const char* path) {
     static char text[65536];
     char control[CMSG_SPACE(sizeof(int))];
     struct iovec part = {text, sizeof text};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t size = recvmsg(connection, &message, 0);
     struct cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (header == NULL || header->cmsg_type != SCM_RIGHTS) return -1;
@@ -38,7 +40,8 @@ int main(int argc, char** argv) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s", argv[1]);
     int server = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (bind(server, (struct sockaddr*)&address, sizeof address) != 0 || listen(server, 1) != 0) return fail("listen");
+    if (bind(server, (struct sockaddr*)&address, sizeof address) != 0 || listen(server, 1) != 0)
+        return fail("listen");
     int connection = accept(server, NULL, NULL);
     int listener = receive(connection, argv[2]);
     if (listener < 0) return fail("receive");
