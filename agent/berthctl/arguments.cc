@@ -32,27 +32,54 @@ core::Status Arguments::parse(std::span<const std::string_view> words, std::span
             words_.push_back(word);
             continue;
         }
-        bool is_long = word.starts_with("--");
-        std::string_view name = word.substr(is_long ? 2 : 1);
-        size_t equals = name.find('=');
-        bool has_value = equals != std::string_view::npos;
-        std::string_view value = has_value ? name.substr(equals + 1) : std::string_view();
-        name = name.substr(0, equals);
+        if (word.starts_with("--")) {
+            BERTH_TRY(take_long(words, at, tables, table_sizes));
+        } else {
+            BERTH_TRY(take_cluster(words, at, tables, table_sizes));
+        }
+    }
+    return core::ok();
+}
+
+core::Status Arguments::take_long(Words words, size_t& at, Tables tables, Sizes table_sizes) {
+    std::string_view name = words[at].substr(2);
+    size_t equals = name.find('=');
+    bool has_value = equals != std::string_view::npos;
+    std::string_view value = has_value ? name.substr(equals + 1) : std::string_view();
+    name = name.substr(0, equals);
+    const Flag* flag =
+        find(tables, table_sizes, [&](const Flag& candidate) { return candidate.name == name; });
+    if (flag == nullptr) return core::invalid("unknown flag " + core::quoted(words[at]));
+    return take(*flag, has_value, value, words, at);
+}
+
+// "-t", "-it", "-e VALUE", "-e=VALUE", "-eVALUE", "-teVALUE": switches, and at most one value, which ends it.
+core::Status Arguments::take_cluster(Words words, size_t& at, Tables tables, Sizes table_sizes) {
+    std::string_view word = words[at];
+    for (size_t i = 1; i < word.size(); ++i) {
         const Flag* flag = find(tables, table_sizes, [&](const Flag& candidate) {
-            return is_long ? candidate.name == name
-                           : candidate.letter != 0 && name.size() == 1 && candidate.letter == name[0];
+            return candidate.letter != 0 && candidate.letter == word[i];
         });
         if (flag == nullptr) return core::invalid("unknown flag " + core::quoted(word));
-        if (flag->kind == Flag::Kind::kSwitch) {
-            if (has_value) return core::invalid("--" + std::string(flag->name) + " takes no value");
-        } else if (!has_value) {
-            if (at + 1 == words.size()) {
-                return core::invalid("--" + std::string(flag->name) + " needs a value");
-            }
-            value = words[++at];
+        std::string_view rest = word.substr(i + 1);
+        bool has_equals = rest.starts_with('=');
+        if (flag->kind == Flag::Kind::kValue || has_equals) {
+            return take(*flag, !rest.empty(), rest.substr(has_equals ? 1 : 0), words, at);
         }
-        given_.push_back({flag->name, value});
+        BERTH_TRY(take(*flag, false, {}, words, at));
     }
+    return core::ok();
+}
+
+core::Status Arguments::take(const Flag& flag, bool has_value, std::string_view value, Words words,
+                             size_t& at) {
+    if (flag.kind == Flag::Kind::kSwitch) {
+        if (has_value) return core::invalid("--" + std::string(flag.name) + " takes no value");
+    } else if (!has_value) {
+        if (at + 1 == words.size()) return core::invalid("--" + std::string(flag.name) + " needs a value");
+        value = words[++at];
+    }
+    given_.push_back({flag.name, value});
     return core::ok();
 }
 

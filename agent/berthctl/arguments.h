@@ -26,8 +26,9 @@ class Arguments {
         kStopAtFirstWord,  // everything from the first positional argument on is positional (a command line)
     };
 
-    // Adds what `words` hold to what was parsed before. "--" ends the flags. INVALID_ARGUMENT for an unknown
-    // flag, a missing value, a value for a switch.
+    // Adds what `words` hold to what was parsed before. Short flags may be clustered ("-it"), the last of
+    // them may have a value. "--" ends the flags. INVALID_ARGUMENT for an unknown flag, a missing value, a
+    // value for a switch.
     core::Status parse(std::span<const std::string_view> words, std::span<const Flag* const> tables,
                        std::span<const size_t> table_sizes, Order order);
 
@@ -38,6 +39,14 @@ class Arguments {
     const std::vector<std::string_view>& words() const { return words_; }
 
  private:
+    using Words = std::span<const std::string_view>;
+    using Tables = std::span<const Flag* const>;
+    using Sizes = std::span<const size_t>;
+    core::Status take_long(Words words, size_t& at, Tables tables, Sizes table_sizes);
+    core::Status take_cluster(Words words, size_t& at, Tables tables, Sizes table_sizes);
+    // `at` moves on when the value is the next word.
+    core::Status take(const Flag& flag, bool has_value, std::string_view value, Words words, size_t& at);
+
     struct Given {
         std::string_view name;
         std::string_view value;

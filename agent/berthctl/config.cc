@@ -194,7 +194,7 @@ core::Status fill_create(const Arguments& arguments, const client::Address& addr
     std::string config = std::move(read).value();
     core::Result<bool> terminal = wants_terminal(config);
     if (!terminal.ok()) return std::move(terminal).error().within(path);
-    request.set_terminal(*terminal);
+    request.set_terminal(*terminal || arguments.has("tty"));
     request.set_bundle(resolved);
     if (address.transport != client::Transport::kLocal) {
         request.mutable_options()->set_type_url(std::string(client::kSpecType));

@@ -16,7 +16,8 @@ namespace berth::ctl {
 // A whole file of at most limits::kSpecJsonBytes; "-" is standard input.
 core::Result<std::string> read_file(const std::string& path);
 
-// Fills bundle, options, rootfs and terminal of a Create from --bundle (default ".") and --rootfs-mount.
+// Fills bundle, options, rootfs and terminal of a Create from --bundle (default "."), --tty and
+// --rootfs-mount.
 // Over the local socket the agent reads BUNDLE/config.json itself, so that relative paths mean the bundle's;
 // otherwise the text goes along.
 core::Status fill_create(const Arguments& arguments, const client::Address& address,

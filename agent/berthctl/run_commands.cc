@@ -109,7 +109,10 @@ core::Result<int> exec(Context& context) {
         BERTH_ASSIGN(base, base_config(context));
     }
     std::span<const std::string_view> words(context.arguments.words());
-    BERTH_ASSIGN(std::string process, build_process(context.arguments, words.subspan(1), base));
+    words = words.subspan(1);
+    // As people write it for other engines: exec ID -- COMMAND.
+    if (!words.empty() && words.front() == "--") words = words.subspan(1);
+    BERTH_ASSIGN(std::string process, build_process(context.arguments, words, base));
     BERTH_ASSIGN(bool terminal, wants_terminal(process));
     pb::task::ExecProcessRequest request;
     request.set_id(context.word(0));
@@ -146,7 +149,11 @@ core::Result<int> attach(Context& context) {
     return attachment.pump();
 }
 
+constexpr Flag kInteractive = {"interactive", 'i', Kind::kSwitch, "connect standard input (the default)"};
+
 constexpr Flag kRunFlags[] = {
+    {"tty", 't', Kind::kSwitch, "give it a terminal, also when config.json does not"},
+    kInteractive,
     {"bundle", 'b', Kind::kValue, "DIR  the directory with config.json (default: the current one)"},
     {"rootfs-mount", 0, Kind::kValue, "TYPE:SOURCE:OPTIONS  a mount of the root file system (repeatable)"},
     {"detach", 'd', Kind::kSwitch, "start it on /dev/null and return"},
@@ -156,6 +163,7 @@ constexpr Flag kRunFlags[] = {
 
 constexpr Flag kExecFlags[] = {
     {"tty", 't', Kind::kSwitch, "give it a terminal"},
+    kInteractive,
     {"env", 'e', Kind::kValue, "NAME=VALUE  (repeatable)"},
     {"cwd", 0, Kind::kValue, "DIR  its working directory"},
     {"user", 'u', Kind::kValue, "UID[:GID]"},
@@ -177,7 +185,7 @@ constexpr Flag kAttachFlags[] = {
 constexpr Command kCommands[] = {
     {"run", "[FLAGS] ID", "create and start a container, stay until it ends, delete it", kRunFlags, 1, 1,
      Arguments::Order::kMixed, 1, run},
-    {"exec", "[FLAGS] ID COMMAND [ARGUMENT...]", "run a further process in a container", kExecFlags, 1,
+    {"exec", "[FLAGS] ID [--] COMMAND [ARGUMENT...]", "run a further process in a container", kExecFlags, 1,
      SIZE_MAX, Arguments::Order::kStopAtFirstWord, kExecErrorStatus, exec},
     {"attach", "[FLAGS] ID", "connect to the streams of a running process, stay until it ends", kAttachFlags,
      1, 1, Arguments::Order::kMixed, 1, attach},

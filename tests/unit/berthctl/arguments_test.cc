@@ -33,6 +33,22 @@ TEST_CASE("flags and words mix, values follow a blank or an equals sign") {
     CHECK(arguments.value("address", "default") == "default");
 }
 
+TEST_CASE("short flags may be clustered, the last one with a value") {
+    for (const auto& words : std::vector<std::vector<std::string_view>>{{"-tj"},
+                                                                        {"-jt"},
+                                                                        {"-t", "-j"},
+                                                                        {"-tje", "A=1"},
+                                                                        {"-tje=A=1"},
+                                                                        {"-tjeA=1"},
+                                                                        {"-jteA=1", "web"}}) {
+        Arguments arguments;
+        REQUIRE(parse(arguments, words).ok());
+        CHECK(arguments.has("tty"));
+        CHECK(arguments.has("json"));
+        CHECK(arguments.value("env", "A=1") == "A=1");
+    }
+}
+
 TEST_CASE("from the first word on a command line is left alone") {
     Arguments arguments;
     REQUIRE(parse(arguments, {"-t", "web", "ls", "-t", "--unknown", "--", "x"},
@@ -73,7 +89,10 @@ TEST_CASE("wrong command lines are told by name") {
     const Case cases[] = {
         {{"--nonsense"}, "unknown flag \"--nonsense\""},
         {{"-x"}, "unknown flag \"-x\""},
-        {{"-te"}, "unknown flag \"-te\""},
+        {{"-te"}, "--env needs a value"},
+        {{"-tx"}, "unknown flag \"-tx\""},
+        {{"-jt=yes"}, "--tty takes no value"},
+        {{"-t-"}, "unknown flag \"-t-\""},
         {{"--t"}, "unknown flag \"--t\""},
         {{"--tty=yes"}, "--tty takes no value"},
         {{"-t=yes"}, "--tty takes no value"},
