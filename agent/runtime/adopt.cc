@@ -1,6 +1,8 @@
 // A new agent takes over from one that ended: containers, processes, counters and events go on as if nothing
 // had been.
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -60,10 +62,22 @@ std::unique_ptr<Process> process_of(Container& container, core::ExecId exec_id,
     process->status = static_cast<TaskStatus>(state.status());
     process->spec_json = state.spec();
     process->stdin_closed = state.stdin_closed();
+    process->start_sequence = state.start_sequence();
     if (process->status == TaskStatus::kStopped) {
         process->exit = ExitRecord{state.exit_status(), state.exited_at_ns(), state.oom_likely()};
     }
     return process;
+}
+
+bool is_readable(sys::FdRef fd) {
+    pollfd item{fd.get(), POLLIN, 0};
+    return poll(&item, 1, 0) > 0;
+}
+
+// The child's end of the gate is closed, and it had nothing more to say: no failed step.
+bool has_ended_well(sys::FdRef gate) {
+    std::byte byte;
+    return recv(gate.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 }  // namespace
@@ -85,12 +99,13 @@ class Runtime::LogReplay {
         return core::format("%d %s/%s", static_cast<int>(what), id.c_str(), exec_id.c_str());
     }
     void take_exit(Container& container, Process& process, const v1::Event& event);
-    void tell_process(Container& container, const Process& process, bool has_all);
+    void tell_process(Container& container, Process& process, bool has_all);
 
     Runtime& runtime_;
     std::set<std::string> told_;
     std::set<std::pair<std::string, std::string>> deleted_;
     int64_t oldest_ns_ = 0;  // time of the oldest event that is kept
+    uint64_t last_ = 0;      // number of the newest event of our predecessors
 };
 
 core::Status Runtime::adopt(Welcome& welcome) {
@@ -256,21 +271,38 @@ void Runtime::adopt_process(Welcome& welcome, Container& container, Process& pro
         process.key = 0;
         return;
     }
-    auto gate = welcome.stored.find(container.gate_name(process.exec_id()));
-    auto plan = welcome.stored.find(container.plan_name(process.exec_id()));
-    if (process.status == TaskStatus::kCreated && gate != welcome.stored.end()) {
-        process.launch = Launch::create(loop_, spawner_, process);
-        process.launch->adopt_ready(std::move(gate->second),
-                                    plan == welcome.stored.end() ? sys::UniqueFd() : std::move(plan->second),
-                                    process.pidfd);
-        process.launch_is_stored = true;
-        return;
-    }
-    // Its Start was not answered (the init's gate leaves the store when it is let go): it runs, or ended when
-    // our predecessor's end of its gate closed.
+    if (process.status == TaskStatus::kCreated && adopt_gate(welcome, container, process)) return;
+    // Its Start was not answered (the init's gate leaves the store when it is let go): it runs, or ran. Its
+    // start is told by LogReplay, its end by the keeper.
     process.status = TaskStatus::kRunning;
-    if (gate != welcome.stored.end() || plan != welcome.stored.end())
+    if (welcome.stored.contains(container.gate_name(process.exec_id())) ||
+        welcome.stored.contains(container.plan_name(process.exec_id()))) {
         keeper_.drop(container.launch_prefix(process.exec_id()));
+    }
+}
+
+// True: it waits behind its gate, or ended there. False: it was let go, and became its program.
+bool Runtime::adopt_gate(Welcome& welcome, Container& container, Process& process) {
+    auto gate = welcome.stored.find(container.gate_name(process.exec_id()));
+    if (gate == welcome.stored.end()) return false;
+    auto plan = welcome.stored.find(container.plan_name(process.exec_id()));
+    bool may_be_let_go = plan == welcome.stored.end();  // see start_init
+    bool is_alive = process.pidfd.valid() && !is_readable(process.pidfd);
+    if (has_ended_well(gate->second) && (is_alive || may_be_let_go)) return false;
+    process.launch = Launch::create(loop_, spawner_, process);
+    process.launch->adopt_ready(std::move(gate->second),
+                                may_be_let_go ? sys::UniqueFd() : std::move(plan->second), process.pidfd);
+    process.launch_is_stored = true;
+    // A Start that our predecessor had begun goes on. A second go byte does not matter to a process that has
+    // the first, unless it stops once more, for hooks.
+    if (!may_be_let_go || !is_alive || container.spec.hooks.has(core::HookKind::kStartContainer)) return true;
+    process.starting = true;
+    if (auto going = process.launch->go(); !going.ok()) {
+        process.starting = false;
+        sys::log(sys::LogLevel::kError, "adopt.start", "%s: %s", container.id.text().c_str(),
+                 going.error().message.c_str());
+    }
+    return true;
 }
 
 void Runtime::settle_freezer(Container& container) {
@@ -290,6 +322,7 @@ void Runtime::settle_freezer(Container& container) {
 
 void Runtime::LogReplay::read() {
     EventHub& events = runtime_.events_;
+    last_ = events.last_sequence();
     for (uint64_t sequence = events.first_sequence(); sequence <= events.last_sequence(); ++sequence) {
         auto encoded = events.read(sequence);
         v1::Event event;
@@ -330,28 +363,24 @@ void Runtime::LogReplay::tell() {
     }
 }
 
-void Runtime::LogReplay::tell_process(Container& container, const Process& process, bool has_all) {
-    if (!has_all) return;
+void Runtime::LogReplay::tell_process(Container& container, Process& process, bool has_all) {
     const std::string& id = container.id.text();
     const std::string& exec_id = process.exec_id().text();
     auto is_told = [&](v1::Event::WhatCase what) { return told_.contains(name_of(what, id, exec_id)); };
     auto pid = static_cast<uint32_t>(process.pid);
-    if (process.is_init() && !is_told(v1::Event::kCreated)) {
+    if (has_all && process.is_init() && !is_told(v1::Event::kCreated)) {
         v1::Event event = container.event(process.exec_id());
         event.mutable_created()->set_pid(pid);
         runtime_.events_.emit(std::move(event), &container);
     }
-    if (!process.is_init() && !is_told(v1::Event::kExecAdded)) {
+    if (has_all && !process.is_init() && !is_told(v1::Event::kExecAdded)) {
         v1::Event event = container.event(process.exec_id());
         event.mutable_exec_added();
         runtime_.events_.emit(std::move(event), &container);
     }
-    bool is_running = process.status == TaskStatus::kRunning;
-    if (is_running && !is_told(process.is_init() ? v1::Event::kStarted : v1::Event::kExecStarted)) {
-        v1::Event event = container.event(process.exec_id());
-        (process.is_init() ? event.mutable_started() : event.mutable_exec_started())->set_pid(pid);
-        runtime_.events_.emit(std::move(event), &container);
-    }
+    // Known exactly, however long ago the container was created and what was evicted since.
+    bool start_is_told = process.start_sequence != 0 && process.start_sequence <= last_;
+    if (process.status == TaskStatus::kRunning && !start_is_told) runtime_.tell_start(container, process);
 }
 
 void Runtime::LogReplay::finish_deletions() {

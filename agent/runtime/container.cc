@@ -40,6 +40,7 @@ void fill_state(const Process& process, pb::state::Process& out) {
     out.set_stderr(process.paths().err);
     out.set_spec(process.spec_json);
     out.set_stdin_closed(process.stdin_closed);
+    out.set_start_sequence(process.start_sequence);
     if (process.exit) {
         out.set_exit_status(process.exit->status);
         out.set_exited_at_ns(process.exit->at_unix_ns);

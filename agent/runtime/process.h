@@ -64,6 +64,7 @@ class Process final : public LaunchObserver {
     std::string spec_json;              // an exec that was added and not started yet
     std::vector<sys::UniqueFd> passed;  // came with the request, for "fd:N"; gone when the agent restarts
     bool stdin_closed = false;
+    uint64_t start_sequence = 0;  // of the event that told its start; 0: not told
 
     // ---- live ----
     sys::UniqueFd pidfd;

@@ -141,6 +141,7 @@ void Runtime::start(const core::ContainerId& id, const core::ExecId& exec_id, Do
     if (process.status != expected || process.starting || process.exit) {
         return done(make_error(Code::kFailedPrecondition, where + ": already started"));
     }
+    if (container.deleting) return done(make_error(Code::kFailedPrecondition, where + ": is being deleted"));
     if (container.paused || container.freeze_job != nullptr) {
         // A process cloned into a frozen cgroup would hang.
         return done(make_error(Code::kFailedPrecondition, where + ": the container is paused"));
@@ -163,8 +164,10 @@ core::Status Runtime::start_init(Container& container) {
     if (init.launch == nullptr) {
         return make_error(Code::kFailedPrecondition, "it did not survive the agent's restart");
     }
+    // For an agent that comes after us (adopt_process): without its plan in the store it may have been let
+    // go, without its gate it was.
+    keeper_.drop(container.plan_name(core::ExecId()));
     BERTH_TRY(init.launch->go());
-    // A created container without a gate in the store is one that was let go.
     keeper_.drop(container.launch_prefix(core::ExecId()));
     init.launch_is_stored = false;
     return core::ok();
@@ -175,14 +178,24 @@ void Runtime::on_process_executed(Container& container, Process& process) {
     process.spec_json = std::string();
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
+    tell_start(container, process);
+    // Of a Start that an agent before us had begun.
+    if (process.launch_is_stored) keeper_.drop(container.launch_prefix(process.exec_id()));
+    process.launch_is_stored = false;
+    if (process.is_init() && container.spec.hooks.has(core::HookKind::kPoststart))
+        return run_poststart_hooks(container);
+    finish_start(container, process);
+}
+
+// The state first, with the number that the event will have: whichever of the two a crash leaves, the next
+// agent knows whether the event is in the log.
+void Runtime::tell_start(Container& container, Process& process) {
+    process.start_sequence = events_.last_sequence() + 1;
     save_or_log(container);
     v1::Event started = container.event(process.exec_id());
     (process.is_init() ? started.mutable_started() : started.mutable_exec_started())
         ->set_pid(static_cast<uint32_t>(process.pid));
     events_.emit(std::move(started), &container);
-    if (process.is_init() && container.spec.hooks.has(core::HookKind::kPoststart))
-        return run_poststart_hooks(container);
-    finish_start(container, process);
 }
 
 void Runtime::run_start_hooks(Container& container) {

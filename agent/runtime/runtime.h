@@ -142,6 +142,7 @@ class Runtime {
     core::Status start_init(Container& container);
     core::Status start_exec(Container& container, Process& process);
     void on_process_executed(Container& container, Process& process);
+    void tell_start(Container& container, Process& process);
     void run_start_hooks(Container& container);
     void run_poststart_hooks(Container& container);
     void finish_start(Container& container, Process& process);
@@ -156,6 +157,7 @@ class Runtime {
     // ---- ending ----
     void finish_exit(Container& container, Process& process, const core::ProcessRecord& record);
     DeleteOutcome remove_exec(Container& container, Process& process);
+    void remove_unstarted(Container& container, Done<DeleteOutcome> done);
     DeleteOutcome finish_remove(Container& container);
     void forget(Container& container);
     static bool has_live_exec(const Container& container);
@@ -172,6 +174,7 @@ class Runtime {
     // ---- after a restart (adopt.cc) ----
     core::Status adopt_container(Welcome& welcome, const std::string& id);
     void adopt_process(Welcome& welcome, Container& container, Process& process);
+    bool adopt_gate(Welcome& welcome, Container& container, Process& process);
     core::Status take_back_creation(const std::string& id, const pb::state::Container& state);
     class LogReplay;
     void settle_freezer(Container& container);

@@ -198,6 +198,11 @@ void Runtime::remove(const core::ContainerId& id, const core::ExecId& exec_id, D
     Process& process = **found;
     Container& container = *containers_[id.text()];
     if (container.deleting) return done(make_error(Code::kFailedPrecondition, where + ": is being deleted"));
+    if (process.starting && process.is_init()) {
+        return done(make_error(Code::kFailedPrecondition, where + ": is being started"));
+    }
+    if (process.is_init() && process.status == TaskStatus::kCreated)
+        return remove_unstarted(container, std::move(done));
     bool never_started = !process.is_init() && process.status == TaskStatus::kUnknown && !process.starting;
     if (process.status != TaskStatus::kStopped && !never_started) {
         return done(make_error(Code::kFailedPrecondition, where + ": is not stopped"));
@@ -243,6 +248,21 @@ void Runtime::remove(const core::ContainerId& id, const core::ExecId& exec_id, D
             if (!has_live_exec(*shared)) return finish();
             shared->on_execs_ended = std::move(finish);
         });
+}
+
+// Nothing of it has run: whoever deletes it ends it. Its exit is told before its deletion, like any other.
+void Runtime::remove_unstarted(Container& container, Done<DeleteOutcome> done) {
+    std::string where = context("delete", container.id, core::ExecId());
+    if (auto killed = container.init().signal(SIGKILL);
+        !killed.ok() && killed.error().code != Code::kNotFound) {
+        return done(std::move(killed).error().within(where));
+    }
+    container.deleting = true;  // no Start from here on
+    auto shared = containers_[container.id.text()];
+    container.init().add_waiter([this, shared, done = std::move(done)](const ExitRecord&) mutable {
+        shared->deleting = false;
+        remove(shared->id, core::ExecId(), std::move(done));
+    });
 }
 
 bool Runtime::shares_pid_namespace(const Container& container) const {

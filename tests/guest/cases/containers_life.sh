@@ -94,6 +94,74 @@ case_duplicates_and_wrong_moments() {
     [ ! -e "$(cgroup_of d)" ] || fail "the cgroup is left"
 }
 
+case_delete_of_a_container_that_never_ran() {
+    dir=$(bundle n '["sleep", "100000"]')
+    snapshot before
+    berthctl create -b $dir n || fail "create"
+    pid=$(init_of n)
+    berthctl wait n >$work/waited &
+    waiter=$!
+    usleep 300000
+    berthctl delete n || fail "it is not deleted"
+    wait $waiter
+    expect_eq "what a Wait is told" "$(cat $work/waited)" 137
+    expect_refused "not found" berthctl state n
+    [ ! -e "$(cgroup_of n)" ] || fail "the cgroup is left"
+    [ ! -d /proc/$pid ] || fail "its init is left"
+    # Paused before its start: frozen processes die, too.
+    berthctl create -b $dir n && berthctl pause n || fail "create and pause"
+    berthctl delete n || fail "it is not deleted when it is frozen"
+    expect_unchanged before
+}
+
+case_delete_and_start_at_once() {
+    dir=$(bundle r '["sleep", "100000"]')
+    snapshot before
+    deleted=0 ran=0
+    for round in 1 2 3 4 5 6 7 8; do
+        berthctl create -b $dir r || fail "create"
+        # Who comes first wins, and the other is told so. Both orders happen, whatever the machine does.
+        if [ $((round % 2)) = 0 ]; then first=start second=delete; else first=delete second=start; fi
+        berthctl $first r 2>$work/$first.err &
+        racer=$!
+        second_status=0
+        berthctl $second r 2>$work/$second.err || second_status=$?
+        first_status=0
+        wait $racer || first_status=$?
+        if [ $first = start ]; then started=$first_status removed=$second_status; else started=$second_status removed=$first_status; fi
+        [ $started = 0 ] || [ $removed = 0 ] || fail "neither: $(cat $work/start.err $work/delete.err)"
+        if [ $started = 0 ]; then
+            [ $removed != 0 ] || fail "a running container was deleted"
+            case $(cat $work/delete.err) in
+            *"is not stopped" | *"is being started") ;;
+            *) fail "the refused delete: $(cat $work/delete.err)" ;;
+            esac
+            expect_eq "status" "$(status_of r)" running
+            gone r
+            ran=$((ran + 1))
+        else
+            expect_refused "not found" berthctl state r
+            deleted=$((deleted + 1))
+        fi
+    done
+    echo "#   $ran times it ran, $deleted times it was deleted"
+    expect_unchanged before
+}
+
+case_command_lines_as_people_write_them() {
+    sleeper w
+    expect_eq "--" "$(berthctl exec --no-stdin w -- echo one)" one
+    expect_eq "-- before the id" "$(berthctl exec --no-stdin -- w echo two)" two
+    expect_status 255 berthctl exec --no-stdin w -- -- echo
+    for flags in -it -ti "-i -t"; do
+        expect_eq "$flags" "$(berthctl exec $flags w sh -c 'test -t 0 && echo tty' </dev/null | tr -d '\r')" tty
+    done
+    expect_eq "its value" "$(berthctl exec -ieA=1 w sh -c 'echo $A' </dev/null)" 1
+    gone w
+    # A terminal's end of input.
+    expect_status 0 berthctl run -it -b "$(bundle w '["cat"]')" w </dev/null
+}
+
 case_wait_begun_before_the_exit() {
     sleeper w
     berthctl wait w >$work/waited &
