@@ -46,6 +46,8 @@ inline constexpr size_t kStreamWindowBytes = 1u << 20;
 inline constexpr int64_t kDrainAfterDeleteMs = 60'000;
 inline constexpr size_t kDrainingStreams = 256;
 inline constexpr size_t kLedgerSlots = 16'384;
+inline constexpr int64_t kLostReportMs =
+    1000;  // output dropped by policy is told as an event at most so often
 
 // Events.
 inline constexpr size_t kEventLogEntries = 4096;

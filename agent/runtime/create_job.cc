@@ -315,6 +315,14 @@ void CreateJob::on_ready() {
     if (auto set = sys::set_device_program(container_.cgroup.outer, device_program_->fd); !set.ok()) {
         return fail(std::move(set).error());
     }
+    container_.init().stdio->when_connected([this](core::Status connected) {
+        if (failing_) return;
+        if (!connected.ok()) return fail(std::move(connected).error());
+        finish();
+    });
+}
+
+void CreateJob::finish() {
     Process& init = container_.init();
     // The gate is in the keeper's store before anybody is told of the container: it must outlive us.
     const int launch_fds[] = {init.launch->gate().get(), init.launch->plan_fd().get()};

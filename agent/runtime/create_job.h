@@ -52,6 +52,7 @@ class CreateJob {
     core::Status launch(Plans& plans);
     void roll_back();
     void finish_roll_back();
+    void finish();
     void end(core::Result<uint32_t> result);
 
     Runtime& runtime_;

@@ -24,6 +24,7 @@ enum SlotFlags : uint8_t {
     kSlotStdinClosed = 4,  // input: the process's end is closed
     kSlotIsTerminal = 8,
     kSlotFinished = 16,  // output: everything was sent, acknowledged, and the writers are gone
+    kSlotUnasked = 32,   // output of a terminal whose client wants none: what is dropped is nobody's loss
 };
 
 // What changes together. Output: `end` = offset behind the last byte in the retained pipe; the drain pipe

@@ -64,8 +64,13 @@ void Process::on_ready() {
         container_.create_job->on_ready();
         return;
     }
-    // An exec has no gate of its own: Start was called already.
-    if (auto going = launch->go(); !going.ok()) on_launch_failed(std::move(going).error());
+    // An exec has no gate of its own: Start was called already. It waits for its connections to the host
+    // only.
+    stdio->when_connected([this](core::Status connected) {
+        if (launch == nullptr || launch->state() != Launch::State::kReady) return;
+        if (connected.ok()) connected = launch->go();
+        if (!connected.ok()) on_launch_failed(std::move(connected).error());
+    });
 }
 
 void Process::on_hook(uint32_t point) {

@@ -98,9 +98,6 @@ core::Status check_stdio(const StdioRequest& request, size_t descriptor_count) {
         std::string_view text = field_of(request, number);
         BERTH_ASSIGN(StdioTarget target, parse_stdio_target(field, text));
         if (request.terminal) BERTH_TRY(check_terminal(field, text, target, number));
-        if (target.kind == StdioTarget::Kind::kVsock) {
-            return core::make_error(core::Code::kUnimplemented, bad(field, text, "not yet").message);
-        }
         if (target.kind == StdioTarget::Kind::kPassed && target.number >= descriptor_count) {
             return bad(field, text, "no such descriptor came with the request");
         }
@@ -116,6 +113,7 @@ core::Status StreamTable::make_stream(const StreamId& id, StdioRequest& request,
     if (request.terminal) flags |= kSlotIsTerminal;
     bool is_unread = request.terminal && field_of(request, number).empty();
     if (id.kind != StreamKind::kStdin && (request.drop || is_unread)) flags |= kSlotDropPolicy;
+    if (id.kind != StreamKind::kStdin && is_unread) flags |= kSlotUnasked;
     SlotUse use = id.kind == StreamKind::kStdin ? SlotUse::kInput : SlotUse::kOutput;
     BERTH_ASSIGN(Entry * entry, add(id, use, flags));
     if (request.terminal) return core::ok();  // the child sends the master
@@ -153,9 +151,25 @@ core::Status StreamTable::make_child_end(const StreamId& id, const StdioTarget& 
             if (!stdio.child_[number].valid()) return core::errno_error(errno, "fcntl F_DUPFD_CLOEXEC");
             return core::ok();
         }
-        case StdioTarget::Kind::kVsock: break;
+        case StdioTarget::Kind::kVsock: return make_relay(id, target.number, stdio);
     }
-    return core::make_error(core::Code::kUnimplemented, "vsock:// is not served yet");
+    return core::make_error(core::Code::kInternal, "unknown kind of stdio");
+}
+
+core::Status StreamTable::make_relay(const StreamId& id, uint32_t port, ProcessStdio& stdio) {
+    auto number = static_cast<size_t>(id.kind) - 1;
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) != 0) return core::errno_error(errno, "pipe2");
+    sys::UniqueFd read_end(fds[0]);
+    sys::UniqueFd write_end(fds[1]);
+    bool is_input = id.kind == StreamKind::kStdin;
+    auto relay = std::make_unique<HostRelay>(context_.loop, store_, *this, id, relay_prefix_of(id, false));
+    relay->set_pipe(std::move(is_input ? write_end : read_end));
+    stdio.child_[number] = std::move(is_input ? read_end : write_end);
+    erase_relay(id);
+    HostRelay& made = *(relays_[id] = std::move(relay));
+    made.dial(port);
+    return core::ok();
 }
 
 core::Result<std::unique_ptr<ProcessStdio>> StreamTable::make_stdio(const std::string& container,
@@ -231,9 +245,26 @@ core::Status ProcessStdio::resize(uint32_t rows, uint32_t columns) {
 }
 
 core::Status ProcessStdio::close_stdin() {
-    if (terminal_) return core::ok();
     if (InputStream* in = table_.input(container_, exec_)) in->close_soon();
+    if (HostRelay* in = table_.relay(StreamId{container_, exec_, StreamKind::kStdin})) in->close_soon();
     return core::ok();
+}
+
+void ProcessStdio::when_connected(core::Callback<void(core::Status)> done) {
+    for (StreamKind kind : kStreamKinds) {
+        HostRelay* relay = table_.relay(StreamId{container_, exec_, kind});
+        if (relay == nullptr) continue;
+        if (relay->state() == HostRelay::State::kFailed) {
+            return done(core::Error(relay->error()).within(kFields[static_cast<size_t>(kind) - 1]));
+        }
+        if (relay->state() != HostRelay::State::kConnecting) continue;
+        std::weak_ptr<bool> alive = alive_;
+        relay->on_settled = [this, alive, done = std::move(done)]() mutable {
+            if (!alive.expired()) when_connected(std::move(done));
+        };
+        return;
+    }
+    done(core::ok());
 }
 
 }  // namespace berth::runtime

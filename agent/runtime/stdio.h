@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/core/callback.h"
 #include "agent/core/result.h"
 #include "agent/sys/fd.h"
 
@@ -53,9 +54,12 @@ class ProcessStdio {
     core::Status set_terminal(sys::UniqueFd master);
     // TIOCSWINSZ; before the terminal is there the size is kept. FAILED_PRECONDITION without a terminal.
     core::Status resize(uint32_t rows, uint32_t columns);
-    // CloseIO: the process reads the end of file after what was sent so far. Remembered over a restart.
-    // Nothing happens where stdin is no stream, or a terminal's.
+    // CloseIO: the process reads the end of file after what was sent so far (of a terminal: when it reads
+    // line by line). Remembered over a restart. Nothing happens where stdin is no stream.
     core::Status close_stdin();
+    // Runs `done` once every connection to the host stands, at once when there is none to wait for; with an
+    // error when one could not be made. Not at all when this object goes before.
+    void when_connected(core::Callback<void(core::Status)> done);
 
  private:
     friend class StreamTable;
@@ -69,6 +73,7 @@ class ProcessStdio {
     uint32_t columns_ = 0;
     std::array<sys::UniqueFd, 3> child_;
     sys::UniqueFd master_;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for callbacks that may come later
 };
 
 }  // namespace berth::runtime

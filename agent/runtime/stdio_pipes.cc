@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -311,6 +312,7 @@ void InputPipes::recover() {
         held_ = pipe_bytes(stored_.read);
         capacity_ = std::min(pipe_capacity(stored_.write.get()), limits::kStreamPayloadBytes);
         StreamRecord record = slot_.record();
+        if (record.end > 0 || record.stale > 0) last_ = std::byte{0};
         if (record.stale > 0) {
             // A write was under way: what I holds beyond what it held has happened. Nothing left I meanwhile.
             size_t done = held_ - std::min<size_t>(held_, record.depth);
@@ -338,6 +340,7 @@ size_t InputPipes::put(std::span<const std::byte> bytes) {
     size_t done = write_some(stored_.write.get(), bytes);
     slot_.commit({record.end + done, 0, 0});
     held_ += done;
+    if (done > 0) last_ = bytes[done - 1];
     return done;
 }
 
@@ -357,8 +360,38 @@ InputPipes::State InputPipes::move() {
         if (ended()) close_sink();
         return State::kGone;
     }
-    if (held_ == 0 && ended()) close_sink();
+    if (held_ == 0 && ended() && !finish_sink()) return State::kWaiting;
     return State::kEmpty;
+}
+
+// False: the terminal takes nothing more now.
+bool InputPipes::finish_sink() {
+    if ((slot_.flags() & kSlotIsTerminal) != 0 && !closed()) {
+        if (!sink_.valid()) return true;  // the process has not made it yet
+        if (!type_end()) return false;
+    }
+    close_sink();
+    return true;
+}
+
+// What a person does: VEOF, once more when a line is begun, which the first one only hands over. A program
+// that reads its terminal raw gets nothing: there every byte is data. Killed behind it, the next agent types
+// it again: an end of file more, no byte.
+bool InputPipes::type_end() {
+    termios settings{};
+    if (tcgetattr(sink_.get(), &settings) != 0 || (settings.c_lflag & ICANON) == 0) return true;
+    auto key = std::byte{settings.c_cc[VEOF]};
+    if (key == std::byte{_POSIX_VDISABLE}) return true;
+    auto is_line_end = [&] {
+        return last_ == std::byte{'\n'} || (last_ == std::byte{'\r'} && (settings.c_iflag & ICRNL) != 0);
+    };
+    for (bool again = true; again;) {
+        again = !is_line_end();
+        ssize_t done = ::write(sink_.get(), &key, 1);
+        if (done == 0 || (done < 0 && (errno == EAGAIN || errno == EINTR))) return false;
+        last_ = std::byte{'\n'};
+    }
+    return true;
 }
 
 void InputPipes::end() {

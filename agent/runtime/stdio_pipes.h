@@ -149,12 +149,15 @@ class InputPipes {
     };
     // Hands over to the process what it takes.
     State move();
-    // Nothing more is taken; the process's end is closed by the move() that empties the pipe.
+    // Nothing more is taken. The move() that empties the pipe closes the process's end; a terminal, which has
+    // no end that could be closed while output goes on, gets the end of file typed (type_end).
     void end();
     bool ended() const { return (slot_.flags() & kSlotStdinEnded) != 0; }
     bool closed() const { return (slot_.flags() & kSlotStdinClosed) != 0; }
 
  private:
+    bool finish_sink();
+    bool type_end();
     void close_sink();
     std::string part(const char* name) const { return name_ + name; }
 
@@ -162,6 +165,7 @@ class InputPipes {
     LedgerSlot& slot_;
     FdStore& store_;
     std::string name_;
+    std::byte last_{'\n'};  // that was taken; 0: not known, of a predecessor's
     sys::UniqueFd sink_;
     PipePair stored_;
     size_t held_ = 0;

@@ -95,7 +95,7 @@ class OutputStream final : public StreamBase {
     void rename(std::string prefix) { pipes_.rename(std::move(prefix)); }
     // Tells the client that what is left is lost, and ends the connection. release() comes next.
     void give_up();
-    // Bytes dropped by policy since it was asked last.
+    // Bytes dropped by policy since it was asked last; none where nobody asked for the output.
     uint64_t take_lost() { return std::exchange(lost_, 0); }
 
     core::Status check_offset(std::optional<uint64_t> resume_offset) const override;

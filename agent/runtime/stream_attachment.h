@@ -62,6 +62,8 @@ class AttachmentKeeper {
     virtual void on_attachment_over(Attachment& attachment) = 0;
     // An operation of something that waits for its destruction has ended.
     virtual void on_idle() = 0;
+    // Output was dropped by policy: OutputStream::take_lost() has how much.
+    virtual void on_dropped() = 0;
 };
 
 class Attachment {

@@ -212,7 +212,10 @@ OutputPipes::State OutputStream::take_and_keep() {
     uint64_t count = std::min<uint64_t>(kDropStepBytes, pipes_.end() - pipes_.base());
     uint64_t until = pipes_.base() + count;
     uint64_t had = attachment_ != nullptr ? std::max(sent_, pipes_.base()) : pipes_.base();
-    if (until > had) lost_ += until - had;
+    if (until > had && (slot_.flags() & kSlotUnasked) == 0) {
+        lost_ += until - had;
+        context_.keeper.on_dropped();
+    }
     pipes_.drop_below(until);
     return OutputPipes::State::kData;
 }

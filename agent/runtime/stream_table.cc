@@ -46,7 +46,9 @@ constexpr StreamKind kKinds[] = {StreamKind::kStdin, StreamKind::kStdout, Stream
 StreamTable::StreamTable(loop::Loop& loop, FdStore& store)
     : store_(store),
       context_{loop, store, ledger_, tools_, buffers_, *this},
-      sweep_(loop, loop::Task::to<&StreamTable::sweep, StreamTable>(), this) {}
+      sweep_(loop, loop::Task::to<&StreamTable::sweep, StreamTable>(), this),
+      relay_drain_(loop, loop::Timer::to<&StreamTable::on_relay_drain_over, StreamTable>(), this),
+      report_(loop, loop::Timer::to<&StreamTable::on_report, StreamTable>(), this) {}
 
 StreamTable::~StreamTable() {
     streams_.clear();  // they let go of their attachments
@@ -123,6 +125,7 @@ void StreamTable::erase(const StreamId& id, core::Code code) {
     if (found == streams_.end()) return;
     tickets_.forget(found->second.key);
     std::unique_ptr<StreamBase> stream = std::move(found->second.stream);
+    report_dropped(*stream);
     std::erase(draining_, stream->id());
     streams_.erase(found);
     stream->release(code);
@@ -134,6 +137,7 @@ void StreamTable::erase(const StreamId& id, core::Code code) {
 
 void StreamTable::remove_process(const std::string& container, const std::string& exec) {
     for (StreamKind kind : kKinds) {
+        remove_relay(StreamId{container, exec, kind});
         Entry* entry = find(StreamId{container, exec, kind});
         if (entry == nullptr || entry->is_draining) continue;
         if (kind == StreamKind::kStdin) {
@@ -152,7 +156,10 @@ void StreamTable::remove_process(const std::string& container, const std::string
 }
 
 void StreamTable::discard_process(const std::string& container, const std::string& exec) {
-    for (StreamKind kind : kKinds) erase(StreamId{container, exec, kind}, core::Code::kNotFound);
+    for (StreamKind kind : kKinds) {
+        erase(StreamId{container, exec, kind}, core::Code::kNotFound);
+        erase_relay(StreamId{container, exec, kind});
+    }
 }
 
 void StreamTable::start_draining(Entry& entry) {
@@ -184,7 +191,9 @@ void StreamTable::on_drain_over(void* owner) {
 
 bool StreamTable::adopt(std::string_view name, sys::UniqueFd& fd) {
     std::vector<std::string_view> parts = core::split(name, '/');
-    if (parts.size() != 6 || (parts[0] != "c" && parts[0] != "d") || parts[2] != "stdio") return false;
+    if (parts.size() != 6 || (parts[0] != "c" && parts[0] != "d")) return false;
+    if (parts[2] == "vsock") return adopt_relay(parts, fd);
+    if (parts[2] != "stdio") return false;
     size_t at = parts[4].find('@');
     if (at == std::string_view::npos) return false;
     std::optional<StreamKind> kind = kind_of(parts[4].substr(0, at));
@@ -232,6 +241,7 @@ void StreamTable::adopt_done() {
         entry.stream->recover();
         if (id.kind != StreamKind::kStdin) static_cast<OutputStream&>(*entry.stream).begin();
     }
+    adopt_relays();
 }
 
 std::vector<StreamId> StreamTable::undeleted() const {
@@ -239,6 +249,7 @@ std::vector<StreamId> StreamTable::undeleted() const {
     for (const auto& [id, entry] : streams_) {
         if (!entry.is_draining) ids.push_back(id);
     }
+    for (const auto& [id, relay] : relays_) ids.push_back(id);
     return ids;
 }
 
@@ -290,6 +301,20 @@ void StreamTable::on_idle() {
     sweep_.post();
 }
 
+void StreamTable::on_dropped() {
+    if (!report_.armed()) report_.arm_after_ms(limits::kLostReportMs);
+}
+
+void StreamTable::report_dropped(StreamBase& stream) {
+    if (stream.id().kind == StreamKind::kStdin) return;
+    uint64_t lost = static_cast<OutputStream&>(stream).take_lost();
+    if (lost > 0 && on_lost) on_lost(stream.id(), lost);
+}
+
+void StreamTable::on_report() {
+    for (auto& [id, entry] : streams_) report_dropped(*entry.stream);
+}
+
 void StreamTable::sweep() {
     std::erase_if(attachments_, [](const auto& attachment) { return attachment->is_over(); });
     std::erase_if(dying_, [](const auto& stream) { return stream->is_idle(); });
@@ -298,21 +323,30 @@ void StreamTable::sweep() {
         if (static_cast<OutputStream&>(*find(id)->stream).is_finished()) done.push_back(id);
     }
     for (const StreamId& id : done) erase(id, core::Code::kOk);
+    sweep_relays();
 }
 
 void StreamTable::quiesce() {
     tickets_.clear();
+    report_.disarm();
+    on_report();
     for (auto& [id, entry] : streams_) {
         entry.drain_timer.reset();
         entry.stream->quiesce();
     }
     for (auto& attachment : attachments_) attachment->abort();
+    relay_drain_.disarm();
+    for (auto& [id, relay] : relays_) relay->quiesce();
+    for (auto& [until, relay] : draining_relays_) relay->quiesce();
 }
 
 bool StreamTable::is_idle() const {
-    return attachments_.empty() && dying_.empty() &&
+    auto is_idle_relay = [](const auto& each) { return each.second->is_idle(); };
+    return attachments_.empty() && dying_.empty() && dying_relays_.empty() &&
            std::all_of(streams_.begin(), streams_.end(),
-                       [](const auto& each) { return each.second.stream->is_idle(); });
+                       [](const auto& each) { return each.second.stream->is_idle(); }) &&
+           std::all_of(relays_.begin(), relays_.end(), is_idle_relay) &&
+           std::all_of(draining_relays_.begin(), draining_relays_.end(), is_idle_relay);
 }
 
 }  // namespace berth::runtime

@@ -3,6 +3,7 @@
 //
 // A stream's descriptors are in the keeper's store below "c/ID/stdio/EXEC/out@SLOT/" (in, out, err; EXEC
 // empty for the init), after Delete below "d/ID/stdio/EXEC/...": a deletion of "c/ID/" does not touch them.
+// Those of a connection to the host are below "c/ID/vsock/EXEC/out/".
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,14 @@
 #include "agent/core/result.h"
 #include "agent/loop/loop.h"
 #include "agent/runtime/fd_store.h"
+#include "agent/runtime/host_relay.h"
 #include "agent/runtime/stdio.h"
 #include "agent/runtime/stream.h"
 #include "agent/runtime/ticket.h"
 
 namespace berth::runtime {
 
-class StreamTable final : public AttachmentKeeper {
+class StreamTable final : public AttachmentKeeper, public HostRelayKeeper {
  public:
     // Both outlive this. open() comes before everything else.
     StreamTable(loop::Loop& loop, FdStore& store);
@@ -33,7 +35,9 @@ class StreamTable final : public AttachmentKeeper {
     // `ledger`: the keeper's memfd, mapped shared, zeroed at boot; kLedgerBytes in the product.
     core::Status open(std::span<std::byte> ledger);
 
-    // Output that was dropped unread (the drop policy is not reported here; LOST frames tell of it).
+    // Output that was dropped unread: not drained in time after Delete, at once; by the drop policy,
+    // collected for limits::kLostReportMs. What an agent had collected and not told ends with it; LOST frames
+    // are exact.
     core::Callback<void(const StreamId&, uint64_t bytes)> on_lost;
 
     // ---- a process's life ----
@@ -75,6 +79,7 @@ class StreamTable final : public AttachmentKeeper {
     // For ProcessStdio.
     OutputStream* output(const std::string& container, const std::string& exec, StreamKind kind);
     InputStream* input(const std::string& container, const std::string& exec);
+    HostRelay* relay(const StreamId& id);
     loop::Loop& loop() { return context_.loop; }
     const PipeTools& tools() const { return tools_; }
 
@@ -85,6 +90,8 @@ class StreamTable final : public AttachmentKeeper {
 
     void on_attachment_over(Attachment& attachment) override;
     void on_idle() override;
+    void on_dropped() override;
+    void on_relay_changed() override;
 
  private:
     struct Entry {
@@ -101,12 +108,23 @@ class StreamTable final : public AttachmentKeeper {
     Entry* find(uint64_t key);
     core::Status make_child_end(const StreamId& id, const StdioTarget& target, StdioRequest& request,
                                 ProcessStdio& stdio);
+    core::Status make_relay(const StreamId& id, uint32_t port, ProcessStdio& stdio);
+    static std::string relay_prefix_of(const StreamId& id, bool is_draining);
+    void remove_relay(const StreamId& id);
+    void drain_relay(std::unique_ptr<HostRelay> relay);
+    void erase_relay(const StreamId& id);
+    bool adopt_relay(const std::vector<std::string_view>& parts, sys::UniqueFd& fd);
+    void adopt_relays();
+    void sweep_relays();
+    void on_relay_drain_over();
     core::Status make_stream(const StreamId& id, StdioRequest& request, ProcessStdio& stdio);
     void start_draining(Entry& entry);
     void arm_drain(Entry& entry);
     void erase(const StreamId& id, core::Code code);
     static void on_drain_over(void* entry);
     void sweep();
+    void report_dropped(StreamBase& stream);
+    void on_report();
 
     FdStore& store_;
     Ledger ledger_;
@@ -118,8 +136,15 @@ class StreamTable final : public AttachmentKeeper {
     std::vector<StreamId> draining_;  // oldest first
     std::vector<std::unique_ptr<StreamBase>> dying_;
     std::vector<std::unique_ptr<Attachment>> attachments_;
+    std::map<StreamId, std::unique_ptr<HostRelay>> relays_;
+    // Of deleted processes: what they wrote is still on its way; oldest first, with the time when it is given
+    // up.
+    std::vector<std::pair<int64_t, std::unique_ptr<HostRelay>>> draining_relays_;
+    std::vector<std::unique_ptr<HostRelay>> dying_relays_;
     uint64_t last_key_ = 0;
     loop::Task sweep_;
+    loop::Timer relay_drain_;
+    loop::Timer report_;  // armed while a stream has dropped what was not told yet
     struct Adopted {
         StreamId id;
         uint32_t slot;
@@ -129,6 +154,7 @@ class StreamTable final : public AttachmentKeeper {
         sys::UniqueFd fd;
     };
     std::vector<Adopted> adopted_;
+    std::map<StreamId, std::unique_ptr<HostRelay>> adopted_draining_;
 };
 
 }  // namespace berth::runtime

@@ -222,7 +222,8 @@ constexpr Entry kEntries[] = {
     {SYS_io_uring_register, Rule::kKill},
 };
 
-constexpr uint32_t kIoctls[] = {TIOCSWINSZ, TIOCGWINSZ, FIONREAD, NS_GET_NSTYPE};
+// TCGETS: whether a terminal reads line by line, before an end of file is typed into it.
+constexpr uint32_t kIoctls[] = {TIOCSWINSZ, TIOCGWINSZ, TCGETS, FIONREAD, NS_GET_NSTYPE};
 constexpr uint32_t kBpfCommands[] = {BPF_PROG_LOAD,  BPF_PROG_ATTACH,       BPF_PROG_DETACH,
                                      BPF_PROG_QUERY, BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD};
 constexpr uint32_t kFamilies[] = {AF_UNIX, AF_VSOCK};

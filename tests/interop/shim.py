@@ -54,6 +54,7 @@ class Event:
 
     def __init__(self, data):
         self.sequence = self.time_ns = self.pid = self.status = 0
+        self.stream = self.lost = 0
         self.container = self.exec_id = ""
         self.kind, self.total, self.increase, self.reason = None, {}, {}, ""
         for number, value in all_fields(data):
@@ -72,6 +73,8 @@ class Event:
                     self.pid, self.status = inner.get(1, 0), inner.get(2, 0)
                 if number == 18:
                     self.total, self.increase = berth.fields(inner.get(1, b"")), berth.fields(inner.get(3, b""))
+                if number == 19:
+                    self.stream, self.lost = inner.get(1, 0), inner.get(2, 0)
                 if number == 20:
                     self.reason = inner.get(1, b"").decode()
 

@@ -2,11 +2,14 @@
 # suite: vsock
 # limit: 180
 import hashlib
+import os
+import socket
 import threading
 import time
 
 from harness import Failure
-from host import DATA, berth, expect, expect_error, expect_nothing_left, sha256, shim_of, shims, wait_for
+from host import (DATA, berth, calm, expect, expect_error, expect_nothing_left, restart, sha256, shim_of, shims,
+                  wait_for)
 
 STREAM = "stream://"
 SH = ["/bin/sh", "-c"]
@@ -192,6 +195,7 @@ def case_drop_keeps_the_newest(guest):
     def drop(spec):
         spec["annotations"] = {"berth.stdio": "drop"}
 
+    since = shim.info().get(14, 0)
     shim.run("drop", SH + ["cat /data; cat /data"], stdout=STREAM, change=drop)
     expect(shim.wait("drop") == 0, "the writer waited for a reader")
     stream = shim.stream("drop")
@@ -202,6 +206,9 @@ def case_drop_keeps_the_newest(guest):
     expect(len(data) >= 64 << 10, f"only {len(data)} bytes were kept")
     expect(data == (DATA * 2)[-len(data):], "they are not the newest")
     shim.remove("drop")
+    told = [event for event in shim.events(since) if event.kind == "stdio_lost" and event.container == "drop"]
+    expect({event.stream for event in told} == {shims.STDOUT}, f"told of {told}")
+    expect(sum(event.lost for event in told) == stream.lost, f"{[event.lost for event in told]} are told, {stream.lost} were lost")
 
 
 def case_exit_is_told_while_a_child_holds_the_pipe(guest):
@@ -295,7 +302,148 @@ def case_terminal(guest):
     stdin.write(b"x\n\x04")
     expect(shim.wait("tty", "h") == 0, "^D")
     expect(shim.stream("tty", "h").read_all().startswith(b"x\r\nx\r\n"), "what cat said")
+    # Or the stream's end, which is typed into the terminal; CloseIO is the same. Also in the middle of a line.
+    shim.run_exec("tty", "eof", ["/bin/cat"], terminal=True, stdin=STREAM, stdout=STREAM)
+    stdin = shim.stream("tty", "eof", shims.STDIN)
+    stdin.write(b"y\nz")
+    stdin.end()
+    expect(shim.wait("tty", "eof") == 0, "the end of a terminal's stream")
+    expect(b"z" in shim.stream("tty", "eof").read_all(), "what cat said")
+    shim.add_exec("tty", "close", ["/bin/cat"], terminal=True, stdin=STREAM, stdout=STREAM)
+    shim.close_io("tty", "close")
+    shim.start("tty", "close")
+    expect(shim.wait("tty", "close") == 0, "CloseIO of a terminal")
     shim.remove("tty")
+    expect_nothing_left(guest, shim)
+
+
+class _Port:
+    """A port of the host that a guest connects to."""
+
+    def __init__(self, guest, number):
+        if guest.address.startswith("hvsock://"):
+            # The unix socket of a host's port, as vhost-device-vsock and Firecracker name it.
+            self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            path = f"{guest.address[len('hvsock://'):].rsplit(':', 1)[0]}_{number}"
+            if os.path.exists(path):
+                os.unlink(path)
+            self.listener.bind(path)
+        else:
+            self.listener = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+            self.listener.bind((socket.VMADDR_CID_HOST, number))
+        self.listener.listen(4)
+        self.listener.settimeout(60)
+        self.uri = f"vsock://{number}"
+
+    def accept(self):
+        connection = self.listener.accept()[0]
+        connection.settimeout(60)
+        return connection
+
+    def close(self):
+        self.listener.close()
+
+
+def _read_to_end(connection, pieces=None):
+    got = b""
+    while True:
+        piece = connection.recv(65536)
+        if not piece:
+            connection.close()
+            return got
+        got += piece
+        if pieces is not None:
+            pieces(len(got))
+
+
+def case_stdio_over_connections_to_the_host(guest):
+    shim = shim_of(guest)
+    ports = [_Port(guest, number) for number in (5101, 5102, 5103)]
+    uris = dict(zip(("stdin", "stdout", "stderr"), (port.uri for port in ports)))
+    shim.create("dial", SH + ["cat; echo late >&2; exit 7"], **uris)
+    # Create answers when they stand.
+    stdin, stdout, stderr = (port.accept() for port in ports)
+    shim.start("dial")
+    writer = threading.Thread(target=lambda: (stdin.sendall(DATA), stdin.close()))
+    writer.start()
+    expect(_read_to_end(stdout) == DATA, "other bytes than were sent")
+    expect(_read_to_end(stderr) == b"late\n", "stderr")
+    writer.join()
+    expect(shim.wait("dial") == 7, "the exit status")
+    expect(shim.state("dial")[0] == shims.STOPPED, "not stopped")
+    expect_error(5, shim.ticket, "dial", "", shims.STDOUT, None, False)
+    shim.delete("dial")
+    # /dev/stdout can be opened again, as through any pipe; Delete leaves on its way what was written.
+    shim.create("dial", SH + ["echo again >/dev/stdout; cat /data | head -c 60000"], stdout=ports[1].uri)
+    stdout = ports[1].accept()
+    shim.start("dial")
+    expect(shim.wait("dial") == 0, "the exit status")
+    shim.delete("dial")
+    expect(_read_to_end(stdout) == b"again\n" + DATA[:60000], "what came after Delete")
+    # An exec's are begun by Exec.
+    _sleeper(shim, "dial")
+    shim.add_exec("dial", "e", ["/bin/cat"], stdin=ports[0].uri, stdout=ports[1].uri)
+    stdin, stdout = ports[0].accept(), ports[1].accept()
+    shim.start("dial", "e")
+    stdin.sendall(b"and back")
+    expect(stdout.recv(100) == b"and back", "cat of an exec")
+    shim.close_io("dial", "e")
+    expect(_read_to_end(stdout) == b"", "after CloseIO")
+    expect(shim.wait("dial", "e") == 0, "the exit status of the exec")
+    for port in ports:
+        port.close()
+    # Nobody listens: Create fails and leaves nothing, an exec's Start fails.
+    for wrong, code in (("vsock://2:5101", 3), ("vsock://", 3), ("vsock://0", 3)):
+        expect_error(code, lambda: shim.create("none", ["/bin/true"], stdout=wrong), part="no port of the host")
+    expect_error(12, lambda: shim.create("none", ["/bin/true"], stdout="vsock://5101", terminal=True), part="with a terminal")
+    refused = []
+    for call in (lambda: shim.create("none", ["/bin/true"], stdout="vsock://5199"), lambda: shim.start("dial", "none")):
+        if refused:
+            shim.add_exec("dial", "none", ["/bin/true"], stderr="vsock://5199")
+        try:
+            call()
+        except shims.CallError as error:
+            refused.append(error.args[1])
+    expect(len(refused) == 2 and all("vsock://5199: connect: " in text for text in refused), f"refused as {refused}")
+    shim.remove("dial")
+    expect_nothing_left(guest, shim)
+
+
+def case_connections_to_the_host_survive_the_agent(guest):
+    shim = shim_of(guest)
+    calm(guest)
+    stdin_port, stdout_port = _Port(guest, 5111), _Port(guest, 5112)
+    shim.create("keep", ["/bin/cat"], stdin=stdin_port.uri, stdout=stdout_port.uri)
+    stdin, stdout = stdin_port.accept(), stdout_port.accept()
+    shim.start("keep")
+
+    def feed():
+        for at in range(0, len(DATA), 65536):
+            if at >= 3 * 65536:
+                flows.wait()  # so that there is something to come after each restart
+            stdin.sendall(DATA[at:at + 65536])
+        stdin.close()
+
+    flows = threading.Event()
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    got = b""
+    for kills in range(3):
+        while len(got) < (kills + 1) * 32768:
+            got += stdout.recv(4096)
+        # Full buffers everywhere, and nobody in between.
+        restart(guest)
+        calm(guest)
+        if kills == 1:
+            flows.set()
+    got += _read_to_end(stdout)
+    feeder.join()
+    expect(got == DATA, f"{len(got)} bytes, and not those that were sent")
+    expect(shim.wait("keep") == 0, "the exit status")
+    shim.remove("keep")
+    for port in (stdin_port, stdout_port):
+        port.close()
+    calm(guest)
     expect_nothing_left(guest, shim)
 
 

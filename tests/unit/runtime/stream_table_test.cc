@@ -5,15 +5,13 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <time.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <functional>
-#include <map>
 
-#include "tests/support/runtime/agent_process.h"
-#include "tests/support/runtime/stream_client.h"
+#include "tests/support/runtime/stream_guest.h"
 
 using namespace berth;
 using core::Code;
@@ -21,102 +19,11 @@ using runtime::StdioRequest;
 using runtime::StreamKind;
 using runtime::StreamTable;
 using test::StreamClient;
-
-namespace {
-
-class MapStore final : public runtime::FdStore {
- public:
-    void store(std::string_view name, sys::FdRef fd) override {
-        fds[std::string(name)] = sys::UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 3));
-    }
-    void drop(std::string_view name) override {
-        std::erase_if(fds, [&](const auto& each) {
-            return each.first == name || (name.back() == '/' && each.first.starts_with(name));
-        });
-    }
-    std::map<std::string, sys::UniqueFd> fds;
-};
-
-struct Guest {
-    Guest() {
-        signal(SIGPIPE, SIG_IGN);
-        start();
-    }
-    ~Guest() { stop(); }
-    void start() {
-        loop = std::move(loop::Loop::create(64)).value();
-        table = std::make_unique<StreamTable>(*loop, store);
-        REQUIRE(table->open(std::as_writable_bytes(std::span(ledger))).ok());
-        table->on_lost = [this](const runtime::StreamId& id, uint64_t bytes) {
-            lost += runtime::describe(id) + " " + std::to_string(bytes) + "; ";
-        };
-    }
-    void stop() {
-        table->quiesce();
-        turn_until([&] { return table->is_idle(); });
-        table.reset();
-        loop.reset();
-    }
-    // A new agent over the same keeper.
-    void restart() {
-        stop();
-        start();
-        for (const auto& [name, fd] : store.fds) {
-            sys::UniqueFd copy = test::copy_fd(fd);
-            REQUIRE(table->adopt(name, copy));
-        }
-        table->adopt_done();
-    }
-    template <typename Condition>
-    void turn_until(Condition condition) {
-        for (int i = 0; i < 4000 && !condition(); ++i) {
-            loop->turn(false);
-            if (i > 200) usleep(500);
-        }
-        REQUIRE(condition());
-    }
-    void turns(int count) {
-        for (int i = 0; i < count; ++i) loop->turn(false);
-    }
-    std::unique_ptr<runtime::ProcessStdio> make(StdioRequest request) {
-        auto made = table->make_stdio("web", "", request);
-        if (!made.ok()) FAIL(made.error().message);
-        return std::move(made).value();
-    }
-    std::unique_ptr<StreamClient> connect(StreamKind kind, std::optional<uint64_t> resume = {}) {
-        auto ticket = table->open_stream("web", "", kind, resume);
-        if (!ticket.ok()) FAIL(ticket.error().message);
-        auto grant = table->check_ticket(*ticket);
-        REQUIRE(grant.ok());
-        test::Socketpair pair;
-        table->attach(*grant, std::move(pair.second));
-        return std::make_unique<StreamClient>(
-            std::move(pair.first), kind == StreamKind::kStdin ? wire::StreamSender::kAgentOfInput
-                                                              : wire::StreamSender::kAgentOfOutput);
-    }
-    std::vector<uint64_t> ledger = std::vector<uint64_t>(512 * 8);
-    MapStore store;
-    std::unique_ptr<loop::Loop> loop;
-    std::unique_ptr<StreamTable> table;
-    std::string lost;
-};
-
-sys::UniqueFd take_child(runtime::ProcessStdio& stdio, int number) {
-    int copy = fcntl(stdio.child_fd(number), F_DUPFD_CLOEXEC, 3);
-    return sys::UniqueFd(copy);
-}
-
-void write_text(int fd, std::string_view text) {
-    REQUIRE(write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-}
-
-std::span<const std::byte> as_bytes(std::string_view text) {
-    return std::as_bytes(std::span(text));
-}
-
-constexpr StdioRequest kStreams{.in = "stream://", .out = "stream://", .err = "stream://"};
-
-}  // namespace
+using Guest = test::StreamGuest;
+using test::as_bytes;
+using test::kStreams;
+using test::take_child;
+using test::write_text;
 
 TEST_CASE("stdio fields") {
     struct Row {
@@ -133,6 +40,8 @@ TEST_CASE("stdio fields") {
         {"/run/fifo", "stdout \"/run/fifo\": must be empty, stream://, vsock://PORT, file:///path or fd:N"},
         {"file://host/x", "stdout \"file://host/x\": no absolute path"},
         {"vsock://", "stdout \"vsock://\": no port of the host"},
+        {"vsock://1234", nullptr},
+        {"vsock://2:1234", "stdout \"vsock://2:1234\": no port of the host"},
         {"vsock://0", "stdout \"vsock://0\": no port of the host"},
         {"vsock://4294967296", "stdout \"vsock://4294967296\": no port of the host"},
     };
@@ -474,6 +383,37 @@ TEST_CASE("the drop policy keeps the newest bytes and counts the others") {
     CHECK(client->attached == 0);
     CHECK(client->lost > kTotal - runtime::kRetainedPipeBytes - 200'000);
     CHECK(client->lost < kTotal - 400'000);
+    CHECK(guest.lost.empty());
+    // Told once for all, in time or when the stream ends before.
+    SUBCASE("in time") {
+        guest.turn_until([&] { return !guest.lost.empty(); });
+    }
+    SUBCASE("at the end") {
+        stdio.reset();
+        guest.table->discard_process("web", "");
+    }
+    CHECK(guest.lost == "stdout of \"web\" " + std::to_string(client->lost) + "; ");
+}
+
+TEST_CASE("what nobody asked for is not told as lost") {
+    Guest guest;
+    auto stdio = guest.make({.in = "stream://", .terminal = true});
+    auto* out = guest.table->output("web", "", StreamKind::kStdout);
+    REQUIRE(out != nullptr);
+    int fds[2];
+    REQUIRE(pipe2(fds, O_CLOEXEC | O_NONBLOCK) == 0);
+    sys::UniqueFd end(fds[1]);
+    out->set_source(sys::UniqueFd(fds[0]));
+    std::vector<std::byte> bytes(40'000);
+    uint64_t written = 0;
+    guest.turn_until([&] {
+        ssize_t done = write(end.get(), bytes.data(), bytes.size());
+        if (done > 0) written += static_cast<uint64_t>(done);
+        return written > 3'000'000;
+    });
+    guest.turns(20);
+    guest.table->discard_process("web", "");
+    CHECK(guest.lost.empty());
 }
 
 TEST_CASE("after Delete output can still be drained; then it is lost") {
@@ -532,6 +472,68 @@ TEST_CASE("files in the guest are appended to, devices are not opened") {
     REQUIRE_FALSE(missing.ok());
     CHECK(missing.error().message == "stdout: open /nowhere/x: ENOENT");
     CHECK(guest.store.fds.empty());
+}
+
+TEST_CASE("the end of a terminal's input is typed, when it reads line by line") {
+    struct Row {
+        const char* name;
+        std::string_view sent;
+        bool is_raw;
+        bool restart;
+        std::string_view read;  // "|" between reads, "." for an end of file
+    } rows[] = {
+        {"nothing sent", "", false, false, "."},
+        {"a whole line", "one\n", false, false, "one\n|."},
+        {"a carriage return, which is a line's end here", "one\r", false, false, "one\n|."},
+        {"a line that is begun", "one\ntwo", false, false, "one\n|two|."},
+        {"raw", "one", true, false, "one"},
+        {"after a restart", "one\n", false, true, "one\n|."},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        Guest guest;
+        auto stdio = guest.make({.in = "stream://", .out = "stream://", .terminal = true});
+        sys::UniqueFd master(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+        REQUIRE(unlockpt(master.get()) == 0);
+        sys::UniqueFd slave(ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+        termios settings{};
+        REQUIRE(tcgetattr(slave.get(), &settings) == 0);
+        settings.c_lflag &= ~static_cast<tcflag_t>(row.is_raw ? ICANON | ECHO : ECHO);
+        REQUIRE(tcsetattr(slave.get(), TCSANOW, &settings) == 0);
+        auto keys = guest.connect(StreamKind::kStdin);
+        guest.turn_until([&] { return keys->receive() && keys->attached; });
+        if (!row.sent.empty()) keys->data(as_bytes(row.sent));
+        // Before the terminal is there, or after; by a frame, or by CloseIO.
+        bool is_late = row.sent.empty() || row.restart;
+        if (is_late) REQUIRE(stdio->set_terminal(std::move(master)).ok());
+        guest.turn_until([&] { return keys->receive() && keys->acked == row.sent.size(); });
+        if (row.restart) {
+            keys->close();
+            guest.turn_until([&] { return guest.table->attached() == 0; });
+            stdio.reset();
+            guest.restart();
+            stdio = guest.table->adopted_stdio("web", "");
+            REQUIRE(stdio->close_stdin().ok());
+        } else {
+            keys->eof();
+            guest.turn_until([&] { return keys->receive() && keys->closed; });
+            CHECK(keys->closed == 0);
+        }
+        if (!is_late) REQUIRE(stdio->set_terminal(std::move(master)).ok());
+        guest.turns(20);
+        std::string seen;
+        for (int i = 0; i < 3; ++i) {
+            char buffer[64];
+            ssize_t got = read(slave.get(), buffer, sizeof(buffer));
+            if (got < 0) break;
+            seen.append(seen.empty() ? "" : "|")
+                .append(got == 0 ? "." : std::string(buffer, static_cast<size_t>(got)));
+            if (got == 0) break;
+        }
+        CHECK(seen == row.read);
+        CHECK(guest.store.fds.count("c/web/stdio//in@0/sink") == 0);
+        CHECK(write(slave.get(), "out", 3) == 3);  // the terminal lives on
+    }
 }
 
 TEST_CASE("a terminal: one stream out, one in, a size, and a hang-up that is the end") {

@@ -152,6 +152,7 @@ TEST_CASE("Arguments decide about sockets, memory, ioctl, bpf and signals") {
     }
     CHECK(verdict(SYS_ioctl, 0, TIOCSWINSZ) == kAllow);
     CHECK(verdict(SYS_ioctl, 0, FIONREAD) == kAllow);
+    CHECK(verdict(SYS_ioctl, 0, TCGETS) == kAllow);
     CHECK(verdict(SYS_ioctl, 0, TIOCSTI) == err(ENOTTY));
     CHECK(verdict(SYS_ioctl, 0, TIOCLINUX) == err(ENOTTY));
     CHECK(verdict(SYS_bpf, BPF_PROG_LOAD) == kAllow);
