@@ -5,7 +5,7 @@
 #include <sys/vfs.h>
 
 #include "agent/child/child.h"
-#include "agent/core/check.h"
+#include "agent/core/uninitialized.h"
 
 namespace berth::child {
 

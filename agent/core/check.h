@@ -18,7 +18,3 @@ void set_fatal_handler(FatalHandler handler);
         if (!(condition)) [[unlikely]]                                 \
             ::berth::core::fatal(__FILE_NAME__, __LINE__, #condition); \
     } while (false)
-
-// For a local buffer that is written before it is read: without this the build zeroes each one
-// (-ftrivial-auto-var-init=zero), pages of them in what runs most often.
-#define BERTH_UNINITIALIZED __attribute__((uninitialized))

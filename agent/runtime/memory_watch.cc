@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <string_view>
 
-#include "agent/core/check.h"
 #include "agent/core/limits.h"
+#include "agent/core/uninitialized.h"
 
 namespace berth::runtime {
 namespace {

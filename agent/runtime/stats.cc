@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "agent/core/check.h"
 #include "agent/core/text.h"
+#include "agent/core/uninitialized.h"
 #include "agent/runtime/runtime.h"
 #include "proto/containerd/metrics.pb.h"
 

@@ -6,7 +6,7 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "agent/core/check.h"
+#include "agent/core/uninitialized.h"
 
 namespace berth::sys {
 namespace {

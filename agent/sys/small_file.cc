@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "agent/core/check.h"
+#include "agent/core/uninitialized.h"
 
 namespace berth::sys {
 
