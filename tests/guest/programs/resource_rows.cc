@@ -174,14 +174,30 @@ std::vector<std::string> agents_pids() {
     return pids;
 }
 
-// The cgroup tree, the agent's state and its processes' mounts and descriptors.
-Settings everything() {
+// How many of a process's descriptors are BPF programs, and how many are not.
+std::pair<size_t, size_t> programs_and_others(const std::string& pid) {
+    std::pair<size_t, size_t> counts;
+    for (const std::string& fd : list("/proc/" + pid + "/fd")) {
+        char target[64];
+        ssize_t length = readlink(("/proc/" + pid + "/fd/" + fd).c_str(), target, sizeof target);
+        std::string_view text(target, length > 0 ? static_cast<size_t>(length) : 0);
+        ++(text == "anon_inode:bpf-prog" ? counts.first : counts.second);
+    }
+    return counts;
+}
+
+// The cgroup tree, the agent's state and its processes' mounts and descriptors. The device programs that the
+// agent keeps are of creates that succeeded: what was refused must leave none, either.
+enum class Programs { kCounted, kLeftOut };
+Settings everything(Programs programs = Programs::kCounted) {
     Settings all;
     add_tree(kTree, all);
     for (const std::string& id : list("/run/berth/state")) all["state " + id] = "";
     for (const std::string& id : list("/run/berth/bundles")) all["bundle " + id] = "";
     for (const std::string& pid : agents_pids()) {
-        all["fds of " + pid] = std::to_string(list("/proc/" + pid + "/fd").size());
+        auto [kept, others] = programs_and_others(pid);
+        all["fds of " + pid] = std::to_string(others);
+        if (programs == Programs::kCounted) all["device programs of " + pid] = std::to_string(kept);
         all["mounts of " + pid] = read_file("/proc/" + pid + "/mountinfo");
     }
     return all;
@@ -205,10 +221,10 @@ std::string difference(const Settings& wanted, const Settings& seen) {
 }
 
 // Descriptors are closed when the ring lets go of them, a moment after the answer.
-std::string settled_difference(const Settings& before) {
+std::string settled_difference(const Settings& before, Programs programs = Programs::kCounted) {
     std::string text;
     for (int tries = 0; tries < 200; ++tries) {
-        text = difference(before, everything());
+        text = difference(before, everything(programs));
         if (text.empty()) return text;
         usleep(10'000);
     }
@@ -290,13 +306,14 @@ std::string Table::check_files(const Row& row, const Promise& promise, const std
 std::string Table::check(const Row& row, const Promise& promise) {
     const std::string id = "row";
     if (mode == Mode::kCreate) {
-        Settings before = everything();
+        Programs programs = promise.error.empty() ? Programs::kLeftOut : Programs::kCounted;
+        Settings before = everything(programs);
         core::Status made = create_row(session, id, row.ask, row);
         std::string text = check_error("create", promise, made);
         if (text.empty() && made.ok()) text = check_files(row, promise, id, fresh[row.two_levels]);
         if (made.ok()) remove(session, id);
         if (!text.empty()) return text;
-        text = settled_difference(before);
+        text = settled_difference(before, programs);
         return text.empty() ? "" : "left behind: " + text;
     }
     core::Status made = create_row(session, id, row.given, row);
