@@ -1,5 +1,5 @@
 # memory.events as events: exact, in order, and to those who come back late. The counting is in programs/agent_calls.cc.
-# limit: 600
+# limit: 2400
 # kernel: both
 
 prepare() {
