@@ -6,7 +6,7 @@ namespace berth::sys {
 
 void end_machine(PowerAction action) {
     ::reboot(action == PowerAction::kReboot ? RB_AUTOBOOT : RB_POWER_OFF);
-    ::reboot(RB_HALT_SYSTEM);
+    ::reboot(static_cast<int>(RB_HALT_SYSTEM));
 }
 
 }  // namespace berth::sys
