@@ -13,6 +13,7 @@
 
 #include "agent/runtime/stream_table.h"
 #include "tests/support/runtime/agent_process.h"
+#include "tests/support/runtime/map_store.h"
 #include "tests/support/runtime/stream_client.h"
 
 namespace berth::test {
@@ -20,19 +21,6 @@ namespace berth::test {
 using runtime::StdioRequest;
 using runtime::StreamKind;
 using runtime::StreamTable;
-
-class MapStore final : public runtime::FdStore {
- public:
-    void store(std::string_view name, sys::FdRef fd) override {
-        fds[std::string(name)] = sys::UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 3));
-    }
-    void drop(std::string_view name) override {
-        std::erase_if(fds, [&](const auto& each) {
-            return each.first == name || (name.back() == '/' && each.first.starts_with(name));
-        });
-    }
-    std::map<std::string, sys::UniqueFd> fds;
-};
 
 struct StreamGuest {
     StreamGuest() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/runtime/agent_process.h"
+#include "tests/support/runtime/map_store.h"
 #include "tests/support/runtime/single_step.h"
 
 using namespace berth;
@@ -21,20 +22,6 @@ using runtime::SlotUse;
 namespace {
 
 constexpr const char* kName = "c/x/stdio//out@0/";
-
-// Collects what is stored; for tests in one process.
-class MapStore final : public runtime::FdStore {
- public:
-    void store(std::string_view name, sys::FdRef fd) override {
-        fds[std::string(name)] = sys::UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 3));
-    }
-    void drop(std::string_view name) override {
-        std::erase_if(fds, [&](const auto& each) {
-            return each.first == name || (name.back() == '/' && each.first.starts_with(name));
-        });
-    }
-    std::map<std::string, sys::UniqueFd> fds;
-};
 
 struct Bench {
     Bench() : tools(*PipeTools::create()) {
@@ -55,7 +42,7 @@ struct Bench {
     std::vector<uint64_t> memory = std::vector<uint64_t>(64);
     PipeTools tools;
     Ledger ledger;
-    MapStore store;
+    test::MapStore store;
     sys::UniqueFd process;
     std::unique_ptr<OutputPipes> out;
     std::vector<std::byte> buffer = std::vector<std::byte>(65'536);
