@@ -74,7 +74,9 @@ bool is_readable(sys::FdRef fd) {
     return poll(&item, 1, 0) > 0;
 }
 
-// The child's end of the gate is closed, and it had nothing more to say: no failed step.
+// The child's end of the gate is closed, and it had nothing more to say: no failed step. Of one that was let
+// go it means that it became its program, of any other that it was killed: whether its pidfd says so yet does
+// not matter (the kernel closes the files of what it ends before it tells of the end).
 bool has_ended_well(sys::FdRef gate) {
     std::byte byte;
     return recv(gate.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
@@ -288,10 +290,13 @@ bool Runtime::adopt_gate(Welcome& welcome, Container& container, Process& proces
     auto plan = welcome.stored.find(container.plan_name(process.exec_id()));
     bool may_be_let_go = plan == welcome.stored.end();  // see start_init
     bool is_alive = process.pidfd.valid() && !is_readable(process.pidfd);
-    if (has_ended_well(gate->second) && (is_alive || may_be_let_go)) return false;
+    if (has_ended_well(gate->second) && may_be_let_go) return false;
     process.launch = Launch::create(loop_, spawner_, process);
-    process.launch->adopt_ready(std::move(gate->second),
-                                may_be_let_go ? sys::UniqueFd() : std::move(plan->second), process.pidfd);
+    if (may_be_let_go) {
+        process.launch->adopt_let_go(std::move(gate->second));
+    } else {
+        process.launch->adopt_ready(std::move(gate->second), std::move(plan->second));
+    }
     process.launch_is_stored = true;
     // A Start that our predecessor had begun goes on. A second go byte does not matter to a process that has
     // the first, unless it stops once more, for hooks.

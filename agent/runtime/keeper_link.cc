@@ -110,7 +110,9 @@ void KeeperLink::on_writable(loop::Op&, int32_t) {
         std::vector<int> fds;
         for (const sys::UniqueFd& fd : outgoing_.front().fds) fds.push_back(fd.get());
         if (!try_send(outgoing_.front().message, fds)) break;
+        core::Callback<void()> sent = std::move(outgoing_.front().sent);
         outgoing_.pop_front();
+        if (sent) sent();
     }
     if (!outgoing_.empty()) loop_->poll(writable_, socket_.get(), POLLOUT);
 }
@@ -125,17 +127,21 @@ bool KeeperLink::try_send(const KeeperMessage& message, std::span<const int> fds
 }
 
 void KeeperLink::send(KeeperMessageType type, uint32_t value, uint64_t key, std::string_view name,
-                      std::span<const int> fds) {
+                      std::span<const int> fds, core::Callback<void()> sent) {
     Outgoing item;
     item.message.type = type;
     item.message.value = value;
     item.message.process.key = key;
     BERTH_CHECK(name.size() < sizeof item.message.name);
     memcpy(item.message.name, name.data(), name.size());
-    if (outgoing_.empty() && try_send(item.message, fds)) return;
+    if (outgoing_.empty() && try_send(item.message, fds)) {
+        if (sent) sent();
+        return;
+    }
     // Order matters (a drop must not overtake a store), so everything waits behind the first that did not
     // fit.
     for (int fd : fds) item.fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    item.sent = std::move(sent);
     outgoing_.push_back(std::move(item));
     if (loop_ != nullptr && !writable_.pending()) loop_->poll(writable_, socket_.get(), POLLOUT);
 }
@@ -150,6 +156,9 @@ void KeeperLink::store_all(std::string_view prefix, std::span<const int> fds) {
 }
 void KeeperLink::drop(std::string_view name) {
     send(KeeperMessageType::kDropFd, 0, 0, name, {});
+}
+void KeeperLink::drop_then(std::string_view name, core::Callback<void()> sent) {
+    send(KeeperMessageType::kDropFd, 0, 0, name, {}, std::move(sent));
 }
 void KeeperLink::acknowledge_exit(uint64_t process_key) {
     send(KeeperMessageType::kAcknowledgeExit, 0, process_key, {}, {});

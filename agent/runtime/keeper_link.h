@@ -54,6 +54,10 @@ class KeeperLink final : public FdStore {
     // them.
     void store_all(std::string_view prefix, std::span<const int> fds);
 
+    // drop(), and `sent` once the keeper has it for certain, whatever becomes of us: at once, unless its
+    // buffer is full.
+    void drop_then(std::string_view name, core::Callback<void()> sent);
+
     void acknowledge_exit(uint64_t process_key);
     void forget(uint64_t process_key);
     void shutdown(core::ShutdownMode mode);
@@ -63,9 +67,10 @@ class KeeperLink final : public FdStore {
     struct Outgoing {
         core::KeeperMessage message;
         std::vector<sys::UniqueFd> fds;
+        core::Callback<void()> sent;  // may be empty
     };
     void send(core::KeeperMessageType type, uint32_t value, uint64_t key, std::string_view name,
-              std::span<const int> fds);
+              std::span<const int> fds, core::Callback<void()> sent = {});
     bool try_send(const core::KeeperMessage& message, std::span<const int> fds);
     void on_readable(loop::Op& op, int32_t result);
     void on_writable(loop::Op& op, int32_t result);

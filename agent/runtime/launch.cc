@@ -149,8 +149,12 @@ core::Status Launch::begin(uint64_t process_key, const core::LaunchPlan& plan, c
     return core::ok();
 }
 
-void Launch::adopt_ready(sys::UniqueFd gate, sys::UniqueFd plan, sys::FdRef pidfd) {
-    adopted_pidfd_ = pidfd.get();
+void Launch::adopt_let_go(sys::UniqueFd gate) {
+    was_let_go_ = true;
+    adopt_ready(std::move(gate), sys::UniqueFd());
+}
+
+void Launch::adopt_ready(sys::UniqueFd gate, sys::UniqueFd plan) {
     gate_ = std::move(gate);
     plan_fd_ = std::move(plan);
     state_ = State::kReady;
@@ -255,9 +259,7 @@ void Launch::handle(const ChildMessage& message, std::vector<sys::UniqueFd> fds)
 }
 
 void Launch::on_gate_end() {
-    pollfd exited{adopted_pidfd_, POLLIN, 0};
-    bool let_go_before = adopted_pidfd_ >= 0 && poll(&exited, 1, 0) == 0;
-    if ((state_ == State::kExecuting && !hooked_) || let_go_before) {
+    if ((state_ == State::kExecuting || was_let_go_) && !hooked_) {
         state_ = State::kDone;
         observer_->on_executed();
         return;

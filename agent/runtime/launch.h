@@ -56,10 +56,11 @@ class Launch : public std::enable_shared_from_this<Launch> {
     // the sync socket) and the plan are there afterwards for the keeper's store.
     core::Status begin(uint64_t process_key, const core::LaunchPlan& plan, const LaunchSources& sources);
 
-    // After a restart of the agent: a process that waits for go() behind `gate`, or that was let go by an
-    // agent which did not live to see it exec: then the gate is at its end and `pidfd` (borrowed for the
-    // object's life) is alive. `plan` (may be empty) names its steps.
-    void adopt_ready(sys::UniqueFd gate, sys::UniqueFd plan, sys::FdRef pidfd);
+    // After a restart of the agent: a process that waits for go() behind `gate`. `plan` names its steps.
+    void adopt_ready(sys::UniqueFd gate, sys::UniqueFd plan);
+    // The same of one that an agent may have let go which did not live to see it exec: the end of the gate
+    // means that it became its program, with or without another go().
+    void adopt_let_go(sys::UniqueFd gate);
 
     // Lets a ready (or hooked) process go on. An error: it is gone.
     core::Status go();
@@ -94,7 +95,7 @@ class Launch : public std::enable_shared_from_this<Launch> {
     std::shared_ptr<Launch> self_;  // while the gate's poll is pending
     sys::UniqueFd gate_;
     sys::UniqueFd plan_fd_;
-    int adopted_pidfd_ = -1;
+    bool was_let_go_ = false;  // by an agent before us
     loop::Timer deadline_{loop_, loop::Timer::to<&Launch::on_deadline, Launch>(), this};  // of the set-up
     loop::Op gate_op_{loop::Op::to<&Launch::on_gate>(), this};
 };

@@ -164,12 +164,17 @@ core::Status Runtime::start_init(Container& container) {
     if (init.launch == nullptr) {
         return make_error(Code::kFailedPrecondition, "it did not survive the agent's restart");
     }
-    // For an agent that comes after us (adopt_process): without its plan in the store it may have been let
-    // go, without its gate it was.
-    keeper_.drop(container.plan_name(core::ExecId()));
-    BERTH_TRY(init.launch->go());
-    keeper_.drop(container.launch_prefix(core::ExecId()));
-    init.launch_is_stored = false;
+    // For an agent that comes after us (adopt_gate): with its plan in the store it was not let go, without
+    // its gate it was.
+    keeper_.drop_then(container.plan_name(core::ExecId()), [this, kept = containers_[container.id.text()]] {
+        Process& waiting = kept->init();
+        if (waiting.launch == nullptr || !waiting.starting) return;  // it ended meanwhile
+        if (auto going = waiting.launch->go(); !going.ok()) {
+            return on_process_failed(*kept, waiting, std::move(going).error());
+        }
+        keeper_.drop(kept->launch_prefix(core::ExecId()));
+        waiting.launch_is_stored = false;
+    });
     return core::ok();
 }
 

@@ -198,12 +198,23 @@ TEST_CASE("a reply that comes after the launch was retired closes the gate, too"
     CHECK(received->end);
 }
 
-TEST_CASE("an adopted gate whose process had been let go counts as executed while the process lives") {
+TEST_CASE("an adopted gate that ends before its process was let go means that it was killed") {
     Stage stage;
     sys::SocketPair pair = std::move(*sys::make_seqpacket_pair());
-    sys::UniqueFd alive(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
     auto adopted = runtime::Launch::create(*stage.loop, stage.link, stage.observer);
-    adopted->adopt_ready(std::move(pair.first), sys::UniqueFd(), alive);
+    adopted->adopt_ready(std::move(pair.first), sys::UniqueFd());
+    pair.second.reset();
+    stage.turns();
+    CHECK(stage.observer.log.find("executed") == std::string::npos);
+    CHECK(stage.observer.log.find("killed before it was started") != std::string::npos);
+    adopted->retire();
+}
+
+TEST_CASE("an adopted gate whose process had been let go counts as executed when it ends") {
+    Stage stage;
+    sys::SocketPair pair = std::move(*sys::make_seqpacket_pair());
+    auto adopted = runtime::Launch::create(*stage.loop, stage.link, stage.observer);
+    adopted->adopt_let_go(std::move(pair.first));
     pair.second.reset();
     stage.turns();
     CHECK(stage.observer.log == "executed\n");
