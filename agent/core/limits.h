@@ -49,6 +49,9 @@ inline constexpr size_t kLedgerSlots = 16'384;
 inline constexpr int64_t kLostReportMs =
     1000;  // output dropped by policy is told as an event at most so often
 
+// Freed memory goes back to the kernel this long after the first of what freed it: once for many deletions.
+inline constexpr int64_t kHeapTrimAfterMs = 1000;
+
 // Events.
 inline constexpr size_t kEventLogEntries = 4096;
 inline constexpr size_t kEventLogBytes = 2u << 20;

@@ -15,6 +15,7 @@
 #include "agent/core/container_plan.h"
 #include "agent/core/ids.h"
 #include "agent/core/keeper_protocol.h"
+#include "agent/core/limits.h"
 #include "agent/core/rootfs_plan.h"
 #include "agent/loop/loop.h"
 #include "agent/runtime/container.h"
@@ -117,6 +118,12 @@ class Runtime {
     core::Result<Container*> find(const core::ContainerId& id);
     core::Result<Process*> find(const core::ContainerId& id, const core::ExecId& exec_id);
 
+    // To be called by what frees much at once: malloc keeps the pages, and nobody else in the guest gets
+    // them.
+    void trim_heap_later() {
+        if (!heap_trim_.armed()) heap_trim_.arm_after_ms(limits::kHeapTrimAfterMs);
+    }
+
     EventHub& events() { return events_; }
     StreamTable& streams() { return streams_; }
     const GuestProbe& guest() const { return guest_; }
@@ -160,6 +167,7 @@ class Runtime {
     void remove_unstarted(Container& container, Done<DeleteOutcome> done);
     DeleteOutcome finish_remove(Container& container);
     void forget(Container& container);
+    void on_heap_trim();
     static bool has_live_exec(const Container& container);
     void release_process(Container& container, Process& process);
 
@@ -201,6 +209,7 @@ class Runtime {
     std::map<uint64_t, std::shared_ptr<HookRun>> hook_runs_;       // by process key
     std::map<std::string, std::shared_ptr<Container>> containers_;
     bool shutting_down_ = false;
+    loop::Timer heap_trim_{loop_, loop::Timer::to<&Runtime::on_heap_trim, Runtime>(), this};
 };
 
 }  // namespace berth::runtime

@@ -1,5 +1,6 @@
 // The operations on containers that exist: exec's launch, signals, pause, deletion, questions.
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -307,6 +308,11 @@ void Runtime::forget(Container& container) {
     release_process(container, container.init());
     remove_state(config_.run_dir, container.id.text());
     containers_.erase(container.id.text());
+    trim_heap_later();
+}
+
+void Runtime::on_heap_trim() {
+    malloc_trim(0);
 }
 
 core::Result<ProcessState> Runtime::state(const core::ContainerId& id, const core::ExecId& exec_id) {

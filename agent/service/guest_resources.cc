@@ -84,6 +84,7 @@ void GuestService::answer_sweep(Call* key, std::vector<runtime::StatsSweep::Entr
         }
         std::shared_ptr<Call> call = sweep.call;
         forget_sweep(key);
+        runtime_.trim_heap_later();
         return call->reply(response.SerializeAsString());
     }
 }
