@@ -21,7 +21,7 @@ constexpr int64_t kSilenceNs = 1'000'000'000;
 constexpr size_t kInputBytes = 64 * 1024;
 constexpr int kEventsATurn = 64;
 
-constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT};
 
 // Not write_all(): a reader of our output that is gone should end us as it ends any filter, by SIGPIPE.
 core::Status write_out(int fd, std::span<const std::byte> data) {
@@ -74,13 +74,13 @@ core::Result<bool> Attachment::open_input() {
 core::Status Attachment::open() {
     out_.to = STDOUT_FILENO;
     out_.name = v1::STREAM_STDOUT;
-    BERTH_TRY(open_output(out_));
-    if (!target_.terminal) {
+    if (target_.with_streams) BERTH_TRY(open_output(out_));
+    if (target_.with_streams && !target_.terminal) {
         err_.to = STDERR_FILENO;
         err_.name = v1::STREAM_STDERR;
         BERTH_TRY(open_output(err_));
     }
-    if (target_.with_stdin) {
+    if (target_.with_streams && target_.with_stdin) {
         BERTH_ASSIGN(reads_stdin_, open_input());
     }
     sigset_t set;
@@ -90,7 +90,7 @@ core::Status Attachment::open() {
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
     signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_.valid()) return core::errno_error(errno, "signalfd");
-    if (target_.terminal) {
+    if (target_.terminal && target_.with_streams) {
         BERTH_TRY(send_size());
         if (target_.with_stdin) BERTH_TRY(terminal_.enter());
     }
@@ -219,7 +219,7 @@ core::Status Attachment::on_signal() {
     signalfd_siginfo info{};
     while (::read(signals_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
         if (info.ssi_signo == SIGWINCH) {
-            if (target_.terminal) BERTH_TRY(send_size());
+            if (target_.terminal && target_.with_streams) BERTH_TRY(send_size());
             continue;
         }
         pb::task::KillRequest request;

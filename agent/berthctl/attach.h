@@ -19,6 +19,7 @@ struct AttachTarget {
     std::string exec_id;  // empty: the init
     bool terminal = false;
     bool with_stdin = true;
+    bool with_streams = true;  // false: its stdio is the caller's own; signals and the exit are all there is
 };
 
 // Steps in the order of the calls: open(), begin_wait(), [Start by the caller], pump().

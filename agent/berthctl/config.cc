@@ -72,6 +72,7 @@ core::Result<Document> process_of_config(const std::string& path) {
     return process;
 }
 
+// As runc: what is not named stays as the container's process has it.
 core::Status set_user(std::string_view text, JsonValue& process, Document& document) {
     std::string_view group_text = "";
     size_t colon = text.find(':');
@@ -82,10 +83,10 @@ core::Status set_user(std::string_view text, JsonValue& process, Document& docum
     auto uid = core::parse_number<uint32_t>(text);
     auto gid = core::parse_number<uint32_t>(colon == std::string_view::npos ? "0" : group_text);
     if (!uid || !gid) return core::invalid("--user must be UID or UID:GID, both numbers");
-    JsonValue user(rapidjson::kObjectType);
+    JsonValue& user = member(process, "user", JsonValue(rapidjson::kObjectType), document);
     set_member(user, "uid", JsonValue(*uid), document);
-    set_member(user, "gid", JsonValue(*gid), document);
-    set_member(process, "user", std::move(user), document);
+    if (colon != std::string_view::npos || !user.HasMember("gid"))
+        set_member(user, "gid", JsonValue(*gid), document);
     return core::ok();
 }
 
@@ -116,6 +117,11 @@ core::Status set_number(const Arguments& arguments, std::string_view flag, JsonV
                         const char* name, Document& document) {
     if (!arguments.has(flag)) return core::ok();
     std::string_view text = arguments.value(flag);
+    if (flag.starts_with("memory")) {
+        BERTH_ASSIGN(int64_t bytes, parse_bytes(flag, text));
+        set_member(object, name, JsonValue(bytes), document);
+        return core::ok();
+    }
     auto number = core::parse_number<int64_t>(text);
     if (!number) return core::invalid("--" + std::string(flag) + ": " + core::quoted(text) + " is no number");
     set_member(object, name, JsonValue(*number), document);
@@ -129,11 +135,19 @@ core::Status set_numbers(const Arguments& arguments, Document& resources) {
         const char* name;
     };
     static constexpr Entry kEntries[] = {
-        {"memory", "memory", "limit"},     {"memory-reservation", "memory", "reservation"},
-        {"memory-swap", "memory", "swap"}, {"cpu-period", "cpu", "period"},
-        {"cpu-quota", "cpu", "quota"},     {"cpu-share", "cpu", "shares"},
-        {"pids-limit", "pids", "limit"},   {"cpu-burst", "cpu", "burst"},
-        {"cpu-idle", "cpu", "idle"},       {"blkio-weight", "blockIO", "weight"},
+        {"memory", "memory", "limit"},
+        {"memory-reservation", "memory", "reservation"},
+        {"memory-swap", "memory", "swap"},
+        {"cpu-period", "cpu", "period"},
+        {"cpu-quota", "cpu", "quota"},
+        {"cpu-share", "cpu", "shares"},
+        {"pids-limit", "pids", "limit"},
+        {"cpu-burst", "cpu", "burst"},
+        {"cpu-idle", "cpu", "idle"},
+        {"blkio-weight", "blockIO", "weight"},
+        {"cpu-shares", "cpu", "shares"},
+        {"cpu-rt-period", "cpu", "realtimePeriod"},
+        {"cpu-rt-runtime", "cpu", "realtimeRuntime"},
     };
     for (const Entry& entry : kEntries) {
         if (!arguments.has(entry.flag)) continue;
@@ -177,16 +191,71 @@ core::Result<bool> wants_terminal(std::string_view process_json) {
     return terminal != nullptr && terminal->IsBool() && terminal->GetBool();
 }
 
-core::Status fill_create(const Arguments& arguments, const client::Address& address,
-                         pb::task::CreateTaskRequest& request) {
+core::Result<int64_t> parse_bytes(std::string_view flag, std::string_view text) {
+    core::Error wrong = core::invalid("--" + std::string(flag) + ": " + core::quoted(text) + " is no number");
+    if (auto number = core::parse_number<int64_t>(text)) return *number;
+    std::string_view unit = text;
+    std::string digits;
+    while (!unit.empty() && ((unit[0] >= '0' && unit[0] <= '9') || unit[0] == '.')) {
+        digits += unit[0];
+        unit.remove_prefix(1);
+    }
+    char* end = nullptr;
+    double value = std::strtod(digits.c_str(), &end);
+    while (unit.starts_with(' ')) unit.remove_prefix(1);
+    if (digits.empty() || *end != '\0' || unit.empty()) return wrong;
+    constexpr std::string_view kUnits = "bkmgtp";
+    size_t power = kUnits.find(static_cast<char>(unit[0] | 0x20));
+    unit.remove_prefix(1);
+    bool is_known =
+        unit.empty() || unit == "b" || unit == "B" || unit == "ib" || unit == "iB" || unit == "IB";
+    if (power == kUnits.npos || !is_known) return wrong;
+    for (size_t i = 0; i < power; ++i) value *= 1024;
+    if (value >= 9.2e18) return wrong;
+    return static_cast<int64_t>(value);
+}
+
+std::string rootfs_of(const std::string& config_path, const std::string& bundle) {
+    core::Result<std::string> text = read_file(config_path);
+    if (!text.ok()) return {};
+    core::Result<Document> config = parse_object(*text, config_path);
+    if (!config.ok()) return {};
+    JsonValue* root = find_member(*config, "root");
+    JsonValue* path = root != nullptr && root->IsObject() ? find_member(*root, "path") : nullptr;
+    if (path == nullptr || !path->IsString()) return {};
+    std::string found(path->GetString(), path->GetStringLength());
+    return found.starts_with('/') ? found : bundle + "/" + found;
+}
+
+core::Result<std::string> with_environment(std::string config, std::span<const std::string> variables) {
+    if (variables.empty()) return config;
+    BERTH_ASSIGN(Document document, parse_object(config, "config.json"));
+    JsonValue& process = member(document, "process", JsonValue(rapidjson::kObjectType), document);
+    JsonValue& env = member(process, "env", JsonValue(rapidjson::kArrayType), document);
+    for (const std::string& variable : variables) set_environment(variable, env, document);
+    return json_text_of(document);
+}
+
+void set_spec(pb::task::CreateTaskRequest& request, std::string config) {
+    request.mutable_options()->set_type_url(std::string(client::kSpecType));
+    request.mutable_options()->set_value(std::move(config));
+}
+
+void set_create_options(pb::task::CreateTaskRequest& request, const v1::CreateOptions& options) {
+    request.mutable_options()->set_type_url(std::string(client::kCreateOptionsType));
+    request.mutable_options()->set_value(options.SerializeAsString());
+}
+
+core::Result<std::string> fill_create(const Arguments& arguments, pb::task::CreateTaskRequest& request) {
     std::string bundle(arguments.value("bundle", "."));
     char resolved[PATH_MAX];
     if (::realpath(bundle.c_str(), resolved) == nullptr) return core::errno_error(errno, "bundle " + bundle);
     std::string path = std::string(resolved) + (resolved[1] == '\0' ? "config.json" : "/config.json");
+    if (arguments.has("config")) path = arguments.value("config");
     core::Result<std::string> read = read_file(path);
     if (!read.ok()) {
         core::Error error = std::move(read).error();
-        if (error.err == ENOENT && !arguments.has("bundle")) {
+        if (error.err == ENOENT && !arguments.has("bundle") && !arguments.has("config")) {
             error.message += " (a bundle elsewhere: --bundle DIR)";
         }
         return error;
@@ -196,14 +265,10 @@ core::Status fill_create(const Arguments& arguments, const client::Address& addr
     if (!terminal.ok()) return std::move(terminal).error().within(path);
     request.set_terminal(*terminal || arguments.has("tty"));
     request.set_bundle(resolved);
-    if (address.transport != client::Transport::kLocal) {
-        request.mutable_options()->set_type_url(std::string(client::kSpecType));
-        request.mutable_options()->set_value(std::move(config));
-    }
     for (std::string_view text : arguments.values("rootfs-mount")) {
         BERTH_ASSIGN(*request.add_rootfs(), parse_rootfs_mount(text));
     }
-    return core::ok();
+    return config;
 }
 
 core::Result<pb::Mount> parse_rootfs_mount(std::string_view text) {
@@ -277,6 +342,11 @@ core::Result<std::string> build_process(const Arguments& arguments, std::span<co
     for (std::string_view name : arguments.values("cap")) BERTH_TRY(add_capability(name, process, process));
     if (arguments.has("no-new-privs")) {
         set_member(process, "noNewPrivileges", JsonValue(true), process);
+    }
+    for (const auto& [flag, name] :
+         {std::pair{"apparmor", "apparmorProfile"}, std::pair{"process-label", "selinuxLabel"}}) {
+        if (arguments.has(flag))
+            set_member(process, name, string_value(arguments.value(flag), process), process);
     }
     return json_text_of(process);
 }

@@ -1,4 +1,6 @@
-// create, start, kill, delete, pause, resume, update, wait, shutdown.
+// start, kill, delete, pause, resume, update, wait, shutdown.
+#include <regex.h>
+
 #include "agent/berthctl/command.h"
 #include "agent/berthctl/config.h"
 #include "agent/core/text.h"
@@ -11,53 +13,72 @@ namespace {
 
 using Kind = Flag::Kind;
 
-pb::task::ProcessRequest process_of(const Context& context) {
+core::Result<pb::task::ProcessRequest> process_of(Context& context) {
     pb::task::ProcessRequest request;
-    request.set_id(context.word(0));
+    BERTH_ASSIGN(std::string id, context.container());
+    request.set_id(id);
     request.set_exec_id(std::string(context.arguments.value("exec-id")));
     return request;
 }
 
-void print_pid(const Context& context, std::string_view id, uint32_t pid) {
-    if (!context.json) return;
-    JsonText out;
-    out.begin_object();
-    out.text("id", id);
-    out.number("pid", pid);
-    out.end_object();
-    print(out.str() + "\n");
-}
-
-core::Result<int> create(Context& context) {
-    pb::task::CreateTaskRequest request;
-    BERTH_TRY(fill_create(context.arguments, context.session.address(), request));
-    request.set_id(context.word(0));
-    request.set_stdin(std::string(context.arguments.value("stdin")));
-    request.set_stdout(std::string(context.arguments.value("stdout")));
-    request.set_stderr(std::string(context.arguments.value("stderr")));
-    BERTH_ASSIGN(pb::task::CreateTaskResponse response,
-                 task_call<pb::task::CreateTaskResponse>(context, "Create", request));
-    print_pid(context, request.id(), response.pid());
-    return 0;
-}
-
 core::Result<int> start(Context& context) {
-    pb::task::ProcessRequest request = process_of(context);
+    BERTH_ASSIGN(pb::task::ProcessRequest request, process_of(context));
     BERTH_ASSIGN(pb::task::StartResponse response,
                  task_call<pb::task::StartResponse>(context, "Start", request));
-    print_pid(context, request.id(), response.pid());
+    print_pid(context, context.user_id, response.pid());
     return 0;
+}
+
+// crun's --regex: every container of this root whose id the expression matches, as users call them.
+core::Result<std::vector<std::string>> matching_ids(Context& context) {
+    std::string expression = context.word(0);
+    regex_t regex;
+    if (::regcomp(&regex, expression.c_str(), REG_EXTENDED | REG_NOSUB) != 0)
+        return core::invalid("--regex: " + core::quoted(expression) + " is no regular expression");
+    core::Result<v1::ListResponse> response =
+        context.session.call<v1::ListResponse>(client::kGuestService, "List", v1::ListRequest());
+    std::vector<std::string> ids;
+    if (response.ok()) {
+        for (const v1::ContainerSummary& container : response->containers()) {
+            std::string id = context.names.user_id(container.id());
+            bool is_match = ::regexec(&regex, id.c_str(), 0, nullptr, 0) == 0;
+            if (is_match && context.names.owns(container.namespace_())) ids.push_back(container.id());
+        }
+    }
+    ::regfree(&regex);
+    if (!response.ok()) return std::move(response).error();
+    return ids;
+}
+
+core::Status kill_one(Context& context, const std::string& id, uint32_t signal) {
+    if (signal == 0) {
+        // Not a signal to send: is it there?
+        pb::task::ProcessRequest request;
+        request.set_id(id);
+        BERTH_ASSIGN(pb::task::StateResponse state,
+                     task_call<pb::task::StateResponse>(context, "State", request));
+        if (state.status() != pb::task::STOPPED) return core::ok();
+        return core::make_error(core::Code::kNotFound, "container not running");
+    }
+    pb::task::KillRequest request;
+    request.set_id(id);
+    request.set_exec_id(std::string(context.arguments.value("exec-id")));
+    request.set_all(context.arguments.has("all"));
+    request.set_signal(signal);
+    BERTH_TRY(task_call<pb::Empty>(context, "Kill", request));
+    return core::ok();
 }
 
 core::Result<int> kill(Context& context) {
-    pb::task::KillRequest request;
-    request.set_id(context.word(0));
-    request.set_exec_id(std::string(context.arguments.value("exec-id")));
-    request.set_all(context.arguments.has("all"));
     const auto& words = context.arguments.words();
     BERTH_ASSIGN(uint32_t signal, parse_signal(words.size() > 1 ? words[1] : "TERM"));
-    request.set_signal(signal);
-    BERTH_TRY(task_call<pb::Empty>(context, "Kill", request));
+    if (context.arguments.has("regex")) {
+        BERTH_ASSIGN(std::vector<std::string> ids, matching_ids(context));
+        for (const std::string& id : ids) BERTH_TRY(kill_one(context, id, signal));
+        return 0;
+    }
+    BERTH_ASSIGN(std::string id, context.container());
+    BERTH_TRY(kill_one(context, id, signal));
     return 0;
 }
 
@@ -78,40 +99,60 @@ core::Status kill_and_wait(Context& context, const pb::task::ProcessRequest& req
     return core::ok();
 }
 
-core::Result<int> remove(Context& context) {
-    pb::task::ProcessRequest request = process_of(context);
+core::Status force_end(Context& context, const pb::task::ProcessRequest& request) {
+    BERTH_ASSIGN(pb::task::StateResponse state,
+                 task_call<pb::task::StateResponse>(context, "State", request));
+    // An exec that was only added has no process to kill; a created container has one.
+    bool has_process = state.status() != pb::task::CREATED || request.exec_id().empty();
+    if (state.status() == pb::task::STOPPED || !has_process) return core::ok();
+    return kill_and_wait(context, request);
+}
+
+core::Status remove_one(Context& context, const pb::task::ProcessRequest& request) {
     bool force = context.arguments.has("force");
-    if (force) {
-        pb::task::ProcessRequest state_request = request;
-        core::Result<pb::task::StateResponse> state =
-            task_call<pb::task::StateResponse>(context, "State", state_request);
-        if (!state.ok() && state.error().code == core::Code::kNotFound) return 0;
-        if (!state.ok()) return std::move(state).error();
-        // An exec that was only added has no process to kill; a created container has one.
-        bool has_process = state->status() != pb::task::CREATED || request.exec_id().empty();
-        if (state->status() != pb::task::STOPPED && has_process) {
-            BERTH_TRY(kill_and_wait(context, request));
-        }
-    }
+    core::Status ended = force ? force_end(context, request) : core::ok();
+    if (!ended.ok()) return ended;
     BERTH_ASSIGN(pb::task::DeleteResponse response,
                  task_call<pb::task::DeleteResponse>(context, "Delete", request));
     if (context.json) {
         JsonText out;
         out.begin_object();
-        out.text("id", request.id());
+        out.text("id", context.names.user_id(request.id()));
         out.number("pid", response.pid());
         out.number("exitStatus", response.exit_status());
         out.text("exitedAt", rfc3339(response.exited_at().seconds(), response.exited_at().nanos()));
         out.end_object();
         print(out.str() + "\n");
     }
+    return core::ok();
+}
+
+core::Result<int> remove(Context& context) {
+    bool force = context.arguments.has("force");
+    if (context.arguments.has("regex")) {
+        BERTH_ASSIGN(std::vector<std::string> ids, matching_ids(context));
+        for (const std::string& id : ids) {
+            pb::task::ProcessRequest request;
+            request.set_id(id);
+            core::Status removed = remove_one(context, request);
+            if (!removed.ok() && !(force && removed.error().code == core::Code::kNotFound))
+                return std::move(removed).error();
+        }
+        return 0;
+    }
+    core::Result<pb::task::ProcessRequest> request = process_of(context);
+    core::Status removed = request.ok() ? remove_one(context, *request) : core::Status(request.error());
+    // Gone is what was asked for.
+    if (!removed.ok() && !(force && removed.error().code == core::Code::kNotFound))
+        return std::move(removed).error();
     return 0;
 }
 
 template <typename Response>
 core::Result<int> container_call(Context& context, std::string_view method) {
     pb::task::ContainerRequest request;
-    request.set_id(context.word(0));
+    BERTH_ASSIGN(std::string id, context.container());
+    request.set_id(id);
     BERTH_TRY(task_call<Response>(context, method, request));
     return 0;
 }
@@ -135,7 +176,8 @@ core::Result<int> update(Context& context) {
         return 0;
     }
     pb::task::UpdateTaskRequest request;
-    request.set_id(context.word(0));
+    BERTH_ASSIGN(std::string id, context.container());
+    request.set_id(id);
     request.mutable_resources()->set_type_url(std::string(client::kResourcesType));
     request.mutable_resources()->set_value(std::move(resources));
     BERTH_TRY(task_call<pb::Empty>(context, "Update", request));
@@ -143,7 +185,7 @@ core::Result<int> update(Context& context) {
 }
 
 core::Result<int> wait(Context& context) {
-    pb::task::ProcessRequest request = process_of(context);
+    BERTH_ASSIGN(pb::task::ProcessRequest request, process_of(context));
     BERTH_ASSIGN(pb::task::WaitResponse response,
                  task_call<pb::task::WaitResponse>(context, "Wait", request));
     if (!context.json) {
@@ -152,7 +194,7 @@ core::Result<int> wait(Context& context) {
     }
     JsonText out;
     out.begin_object();
-    out.text("id", request.id());
+    out.text("id", context.user_id);
     out.number("exitStatus", response.exit_status());
     out.text("exitedAt", rfc3339(response.exited_at().seconds(), response.exited_at().nanos()));
     out.end_object();
@@ -172,25 +214,24 @@ core::Result<int> shutdown(Context& context) {
 constexpr Flag kExecId = {"exec-id", 0, Kind::kValue, "ID  an exec instead of the init"};
 constexpr Flag kExecIdFlags[] = {kExecId};
 
-constexpr Flag kCreateFlags[] = {
-    {"bundle", 'b', Kind::kValue, "DIR  the directory with config.json (default: the current one)"},
-    {"rootfs-mount", 0, Kind::kValue, "TYPE:SOURCE:OPTIONS  a mount of the root file system (repeatable)"},
-    {"stdin", 0, Kind::kValue, "URI  stream://, vsock://PORT, file:///PATH (default: /dev/null)"},
-    {"stdout", 0, Kind::kValue, "URI"},
-    {"stderr", 0, Kind::kValue, "URI"},
-};
-constexpr Flag kKillFlags[] = {{"all", 'a', Kind::kSwitch, "every process of the container"}, kExecId};
-constexpr Flag kDeleteFlags[] = {{"force", 'f', Kind::kSwitch, "kill it first; no error when there is none"},
-                                 kExecId};
+constexpr Flag kRegex = {"regex", 'r', Kind::kSwitch,
+                         "ID is a regular expression: every container it matches"};
+constexpr Flag kKillFlags[] = {
+    {"all", 'a', Kind::kSwitch, "every process of the container"}, kRegex, kExecId};
+constexpr Flag kDeleteFlags[] = {
+    {"force", 'f', Kind::kSwitch, "kill it first; no error when there is none"}, kRegex, kExecId};
 constexpr Flag kUpdateFlags[] = {
     {"resources", 'r', Kind::kValue, "FILE  linux.resources as JSON (\"-\": standard input)"},
-    {"memory", 0, Kind::kValue, "BYTES"},
+    {"memory", 0, Kind::kValue, "BYTES  or with a unit: 64M"},
     {"memory-reservation", 0, Kind::kValue, "BYTES"},
     {"memory-swap", 0, Kind::kValue, "BYTES  memory and swap together"},
     {"cpu-period", 0, Kind::kValue, "MICROSECONDS"},
     {"cpu-quota", 0, Kind::kValue, "MICROSECONDS"},
     {"cpu-burst", 0, Kind::kValue, "MICROSECONDS"},
     {"cpu-share", 0, Kind::kValue, "SHARES"},
+    {"cpu-shares", 0, Kind::kValue, "SHARES  the same"},
+    {"cpu-rt-period", 0, Kind::kValue, "MICROSECONDS  refused: cgroup v2 has no such limit"},
+    {"cpu-rt-runtime", 0, Kind::kValue, "MICROSECONDS  refused, too"},
     {"cpu-idle", 0, Kind::kValue, "0|1"},
     {"cpuset-cpus", 0, Kind::kValue, "LIST"},
     {"cpuset-mems", 0, Kind::kValue, "LIST"},
@@ -204,8 +245,6 @@ constexpr Flag kShutdownFlags[] = {{"now", 0, Kind::kSwitch, "also when containe
 constexpr Arguments::Order kMixed = Arguments::Order::kMixed;
 
 constexpr Command kCommands[] = {
-    {"create", "[FLAGS] ID", "make a container that waits to be started", kCreateFlags, 1, 1, kMixed, 1,
-     create},
     {"start", "ID", "start what was created", kExecIdFlags, 1, 1, kMixed, 1, start},
     {"kill", "[FLAGS] ID [SIGNAL]", "send a signal (default: TERM)", kKillFlags, 1, 2, kMixed, 1, kill},
     {"delete", "[FLAGS] ID", "remove a container that has ended or never ran", kDeleteFlags, 1, 1, kMixed, 1,

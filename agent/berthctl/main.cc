@@ -1,4 +1,5 @@
 // berthctl: drives an agent from a terminal or a script.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,6 +8,8 @@
 #include <vector>
 
 #include "agent/berthctl/command.h"
+#include "agent/berthctl/documents.h"
+#include "agent/berthctl/error_report.h"
 #include "agent/client/address.h"
 #include "agent/client/dial.h"
 #include "agent/core/text.h"
@@ -17,6 +20,8 @@ namespace {
 
 using Kind = Flag::Kind;
 
+Log g_log;
+
 constexpr Flag kGlobalFlags[] = {
     {"address", 'a', Kind::kValue,
      "ADDRESS  vsock://CID:PORT, hvsock:///PATH:PORT, unix:///PATH or a local socket's path\n"
@@ -26,6 +31,14 @@ constexpr Flag kGlobalFlags[] = {
     {"namespace", 0, Kind::kValue, "NAME  containerd's namespace, for the events of what is created"},
     {"json", 'j', Kind::kSwitch, "print for programs"},
     {"timing", 0, Kind::kSwitch, "tell on standard error how long connecting and each call took"},
+    {"root", 0, Kind::kValue, "DIR  containers of this folder only, with ids of their own"},
+    {"log", 0, Kind::kValue, "FILE  errors go there, too"},
+    {"log-format", 0, Kind::kValue, "text|json  of the log"},
+    {"debug", 0, Kind::kSwitch, "tell of each call, in the log or on standard error"},
+    {"cgroup-manager", 0, Kind::kValue, "cgroupfs  the only one there is"},
+    {"systemd-cgroup", 0, Kind::kSwitch, "refused: the agent has its own part of the cgroup tree"},
+    {"rootless", 0, Kind::kValue, "auto|false  accepted"},
+    {"criu", 0, Kind::kValue, "PATH  accepted, and of no use"},
     {"help", 'h', Kind::kSwitch, "print this"},
     {"version", 'v', Kind::kSwitch, "print the version of berthctl"},
 };
@@ -40,7 +53,7 @@ constexpr Flag kGlobalFlagsAfter[] = {
 std::vector<const Command*> all_commands() {
     std::vector<const Command*> all;
     for (std::span<const Command> group :
-         {run_commands(), lifecycle_commands(), report_commands(), event_commands()}) {
+         {run_commands(), lifecycle_commands(), report_commands(), event_commands(), document_commands()}) {
         for (const Command& command : group) all.push_back(&command);
     }
     return all;
@@ -88,7 +101,31 @@ int fail(const core::Error& error, bool json, int status) {
     } else {
         std::fprintf(stderr, "berthctl: %s\n", error.message.c_str());
     }
+    if (g_log.is_open()) g_log.write("error", error.message);
     return status;
+}
+
+// What other runtimes' command lines say of how they manage cgroups and of who they are.
+core::Status check_runtime_flags(const Arguments& arguments) {
+    if (arguments.has("systemd-cgroup")) {
+        return core::make_error(core::Code::kUnimplemented,
+                                "--systemd-cgroup: cgroups are the agent's own, systemd is not asked");
+    }
+    std::string_view manager = arguments.value("cgroup-manager", "cgroupfs");
+    if (manager == "systemd" || manager == "disabled") {
+        return core::make_error(core::Code::kUnimplemented,
+                                "--cgroup-manager=" + std::string(manager) + ": only cgroupfs is supported");
+    }
+    if (manager != "cgroupfs") {
+        return core::invalid("--cgroup-manager: " + core::quoted(manager) +
+                             " is not known, only cgroupfs is supported");
+    }
+    std::string_view rootless = arguments.value("rootless", "auto");
+    if (rootless != "auto" && rootless != "false" && rootless != "true")
+        return core::invalid("--rootless must be true, false or auto");
+    if (rootless == "true")
+        return core::make_error(core::Code::kUnimplemented, "--rootless=true: the agent is root");
+    return core::ok();
 }
 
 core::Result<client::Address> address_of(const Arguments& arguments) {
@@ -117,6 +154,11 @@ void tell_timing(std::string_view what, int64_t, int64_t took_ns) {
                  static_cast<double>(took_ns) / 1e6);
 }
 
+void log_timing(std::string_view what, int64_t, int64_t took_ns) {
+    g_log.write("debug", core::format("%.*s took %.3f ms", static_cast<int>(what.size()), what.data(),
+                                      static_cast<double>(took_ns) / 1e6));
+}
+
 void tell_timing_json(std::string_view what, int64_t start_unix_ns, int64_t took_ns) {
     JsonText out;
     out.begin_object();
@@ -128,6 +170,11 @@ void tell_timing_json(std::string_view what, int64_t start_unix_ns, int64_t took
 }
 
 core::Result<int> run_command(const Command& command, const Arguments& arguments) {
+    BERTH_TRY(g_log.open(arguments));
+    BERTH_TRY(check_runtime_flags(arguments));
+    Names names;
+    BERTH_TRY(names.open(arguments.value("root")));
+    if (g_log.debug()) g_log.write("debug", "command " + std::string(command.name));
     BERTH_ASSIGN(client::Address address, address_of(arguments));
     BERTH_ASSIGN(client::Credentials credentials, credentials_of(arguments, address));
     BERTH_ASSIGN(int64_t timeout_ms, timeout_of(arguments));
@@ -136,15 +183,16 @@ core::Result<int> run_command(const Command& command, const Arguments& arguments
     if (arguments.has("timing")) {
         session.set_timing_observer(arguments.has("json") ? tell_timing_json : tell_timing);
     }
-    session.set_namespace(std::string(arguments.value("namespace")));
-    Context context{arguments, session, arguments.has("json")};
+    if (g_log.debug() && !arguments.has("timing")) session.set_timing_observer(log_timing);
+    session.set_namespace(names.has_root() ? names.namespace_name()
+                                           : std::string(arguments.value("namespace")));
+    Context context{arguments, session, names, arguments.has("json")};
     core::Result<int> status = command.run(context);
-    if (!status.ok() && !has_key && client::is_disconnect(status.error())) {
-        core::Error error = std::move(status).error();
-        error.message += " (it may want a key: --secret-file)";
-        return error;
-    }
-    return status;
+    if (status.ok()) return status;
+    core::Error error = std::move(status).error();
+    if (!has_key && client::is_disconnect(error)) error.message += " (it may want a key: --secret-file)";
+    error.message = told_message(error, context.agent_id, context.user_id);
+    return error;
 }
 
 const Command* find_command(std::string_view name) {
@@ -163,7 +211,7 @@ int run_words(std::span<const std::string_view> words) {
         return fail(parsed.error(), false, 1);
     }
     if (global.has("version")) {
-        print("berthctl " BERTH_VERSION "\n");
+        print("berthctl version " BERTH_VERSION "\nspec: " BERTH_SPEC_VERSION "\n");
         return 0;
     }
     if (global.words().empty()) return global.has("help") ? print_usage() : (print_usage(), 1);
@@ -216,6 +264,14 @@ void print(std::string_view text) {
 }  // namespace berth::ctl
 
 int main(int argc, char** argv) {
+    // Nothing that we open may come to lie where a program expects its stdio; close-on-exec marks it as ours.
+    while (true) {
+        int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (fd < 0) break;
+        if (fd <= STDERR_FILENO) continue;
+        ::close(fd);
+        break;
+    }
     std::vector<std::string_view> words(argv + (argc > 0 ? 1 : 0), argv + argc);
     return berth::ctl::run_words(words);
 }

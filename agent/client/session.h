@@ -19,6 +19,8 @@ inline constexpr std::string_view kTaskService = "containerd.task.v3.Task";
 inline constexpr std::string_view kEventsService = "containerd.services.events.v1.Events";
 inline constexpr std::string_view kGuestService = "berth.v1.Guest";
 inline constexpr std::string_view kSpecType = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
+inline constexpr std::string_view kCreateOptionsType = "berth.v1.CreateOptions";
+inline constexpr std::string_view kExecOptionsType = "berth.v1.ExecOptions";
 inline constexpr std::string_view kProcessType = "types.containerd.io/opencontainers/runtime-spec/1/Process";
 inline constexpr std::string_view kResourcesType =
     "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
@@ -53,13 +55,16 @@ class Session {
     Session clone() const { return Session(address_, credentials_, timeout_ms_); }
 
     // One unary call. After a disconnect it is not repeated (it may have been carried out): the error is
-    // returned and the next call dials again.
+    // returned and the next call dials again. `descriptors` are borrowed ("fd:N" in the request; local socket
+    // only).
     template <typename Response, typename Request>
-    core::Result<Response> call(std::string_view service, std::string_view method, const Request& request) {
+    core::Result<Response> call(std::string_view service, std::string_view method, const Request& request,
+                                std::span<const int> descriptors = {}) {
         BERTH_TRY(connect());
         int64_t start_ns = now_ns();
-        core::Result<Response> response =
-            client::call<Response>(*rpc_, service, method, request, call_options());
+        CallOptions options = call_options();
+        options.descriptors = descriptors;
+        core::Result<Response> response = client::call<Response>(*rpc_, service, method, request, options);
         observe(method, now_ns() - start_ns);
         if (!response.ok() && is_disconnect(response.error())) disconnect();
         return response;

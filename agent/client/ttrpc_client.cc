@@ -1,7 +1,11 @@
 #include "agent/client/ttrpc_client.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 #include "agent/core/limits.h"
 #include "agent/core/text.h"
@@ -57,8 +61,7 @@ core::Result<uint32_t> TtrpcClient::begin(std::string_view service, std::string_
     uint8_t flags = is_stream ? wire::kFlagRemoteClosed : 0;
     BERTH_ASSIGN(std::string frame, wire::encode_request_frame(id, flags, message));
     next_id_ += 2;
-    if (core::Status sent = write_all(fd_, std::as_bytes(std::span<const char>(frame)), kNoDeadline);
-        !sent.ok()) {
+    if (core::Status sent = send_frame(frame, options.descriptors); !sent.ok()) {
         // The agent may have said why before it closed.
         (void)pump(0);
         if (broken_) return *broken_;
@@ -66,6 +69,42 @@ core::Result<uint32_t> TtrpcClient::begin(std::string_view service, std::string_
     }
     calls_[id].is_stream = is_stream;
     return id;
+}
+
+// Descriptors ride on the first byte: what a full socket does not take at once follows without them.
+core::Status TtrpcClient::send_frame(std::string_view frame, std::span<const int> descriptors) {
+    auto bytes = std::as_bytes(std::span<const char>(frame));
+    if (descriptors.size() > limits::kMessageDescriptors) {
+        return core::invalid(
+            core::format("%zu descriptors, at most %zu", descriptors.size(), limits::kMessageDescriptors));
+    }
+    while (!descriptors.empty()) {
+        alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(int) * limits::kMessageDescriptors)] = {};
+        iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+        msghdr message{};
+        message.msg_iov = &piece;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+        cmsghdr* header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+        std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+        ssize_t count = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+        if (count > 0) {
+            bytes = bytes.subspan(static_cast<size_t>(count));
+            break;
+        }
+        if (errno == EAGAIN) {
+            BERTH_TRY(wait_ready(fd_, POLLOUT, kNoDeadline));
+        } else if (errno != EINTR) {
+            core::Error error = core::errno_error(errno, "sendmsg");
+            if (errno == EPIPE || errno == ECONNRESET) error.code = core::Code::kUnavailable;
+            return error;
+        }
+    }
+    return write_all(fd_, bytes, kNoDeadline);
 }
 
 core::Status TtrpcClient::pump(int64_t deadline_ns) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,8 @@ struct CallOptions {
     int64_t timeout_ms = -1;
     // Metadata "containerd-namespace-ttrpc"; empty: not sent.
     std::string containerd_namespace;
+    // Sent along with the request ("fd:N"); borrowed. Over the local socket only.
+    std::span<const int> descriptors{};
 };
 
 class TtrpcClient {
@@ -73,6 +76,7 @@ class TtrpcClient {
 
     core::Result<uint32_t> begin(std::string_view service, std::string_view method, std::string request,
                                  const CallOptions& options, bool is_stream);
+    core::Status send_frame(std::string_view frame, std::span<const int> descriptors);
     core::Status take_frames();
     void on_frame(uint32_t id, uint8_t type, uint8_t flags, std::string_view payload);
     core::Error break_connection(core::Error error);

@@ -55,7 +55,7 @@ core::MemoryEvents counters_of(const v1::MemoryCounters& from) {
 
 std::unique_ptr<Process> process_of(Container& container, core::ExecId exec_id,
                                     const pb::state::Process& state) {
-    StdioPaths paths{state.stdin(), state.stdout(), state.stderr(), state.terminal()};
+    StdioPaths paths{state.stdin(), state.stdout(), state.stderr(), state.terminal(), false};
     auto process = std::make_unique<Process>(container, std::move(exec_id), std::move(paths));
     process->key = state.key();
     process->pid = state.pid();
@@ -63,6 +63,9 @@ std::unique_ptr<Process> process_of(Container& container, core::ExecId exec_id,
     process->spec_json = state.spec();
     process->stdin_closed = state.stdin_closed();
     process->start_sequence = state.start_sequence();
+    process->sub_cgroup = state.sub_cgroup();
+    process->with_passed_files = state.with_descriptors();
+    process->remove_when_ended = state.remove_when_ended();
     if (process->status == TaskStatus::kStopped) {
         process->exit = ExitRecord{state.exit_status(), state.exited_at_ns(), state.oom_likely()};
     }
@@ -153,6 +156,7 @@ core::Status Runtime::adopt(Welcome& welcome) {
             // Not started: the child's ends of its pipes ended with our predecessor. Nothing was written to
             // them yet.
             streams_.discard_process(id, exec_id);
+            if (process->with_passed_files) continue;  // without stdio it is not started
             if (auto made = make_stdio(*container, *process); !made.ok()) {
                 sys::log(sys::LogLevel::kError, "adopt.stdio", "%s: %s", id.c_str(),
                          made.error().message.c_str());
@@ -187,6 +191,7 @@ core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     auto container = std::make_shared<Container>(*this, container_id);
     containers_[id] = container;
     container->containerd_namespace = state.containerd_namespace();
+    container->name = state.name();
     container->bundle = state.bundle();
     container->cgroup_path = state.cgroup_path();
     container->created_at_ns = state.created_at_ns();
@@ -215,6 +220,7 @@ core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
             container->execs[exec_id.text()] = std::move(process);
         }
         adopt_process(welcome, *container, adopted);
+        if (adopted.exit) remove_when_ended(adopted);
     }
     if (container->find_process("") == nullptr)
         return core::make_error(core::Code::kInternal, "state file without an init");

@@ -41,6 +41,9 @@ void fill_state(const Process& process, pb::state::Process& out) {
     out.set_spec(process.spec_json);
     out.set_stdin_closed(process.stdin_closed);
     out.set_start_sequence(process.start_sequence);
+    out.set_remove_when_ended(process.remove_when_ended);
+    out.set_with_descriptors(process.with_passed_files);
+    out.set_sub_cgroup(process.sub_cgroup);
     if (process.exit) {
         out.set_exit_status(process.exit->status);
         out.set_exited_at_ns(process.exit->at_unix_ns);
@@ -166,6 +169,7 @@ core::Status Container::save(bool creating) const {
     for (const auto& [key, value] : annotations) add_entry(*state.add_annotations(), key, value);
     state.set_exit_oom_kill_local(exit_oom_kill_local);
     state.set_update_undo(update_undo);
+    state.set_name(name);
     return state_log_.append(runtime_.config().run_dir, id.text(), state.SerializeAsString());
 }
 

@@ -38,6 +38,7 @@ class Container {
     // ---- what the state file keeps ----
     core::ContainerId id;
     std::string containerd_namespace;
+    std::string name;  // what hooks are told as the id; empty: the id
     std::string bundle;
     std::string cgroup_path;  // below the sandbox
     int64_t created_at_ns = 0;
@@ -66,6 +67,7 @@ class Container {
     core::Callback<void()> on_execs_ended;  // a deletion that waits for the last exits
 
     Runtime& runtime() { return runtime_; }
+    const std::string& told_id() const { return name.empty() ? id.text() : name; }
     Process& init() { return *init_; }
     const Process& init() const { return *init_; }
     void set_init(std::unique_ptr<Process> process) { init_ = std::move(process); }

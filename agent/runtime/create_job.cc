@@ -102,9 +102,14 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
     // containerd says it in the request, the spec says it in process.terminal: either is enough.
     request.stdio.terminal = request.stdio.terminal || spec.process.terminal;
     spec.process.terminal = request.stdio.terminal;
-    StdioRequest stdio{request.stdio.in,       request.stdio.out,     request.stdio.err,
-                       request.stdio.terminal, spec.berth.drop_stdio, nullptr};
-    BERTH_TRY(check_stdio(stdio, request.descriptors.size()));
+    StdioRequest stdio{request.stdio.in,
+                       request.stdio.out,
+                       request.stdio.err,
+                       request.stdio.terminal,
+                       request.stdio.console,
+                       spec.berth.drop_stdio,
+                       nullptr};
+    BERTH_TRY(check_stdio(stdio, request.passed.descriptors.size()));
 
     core::CgroupPowers powers;
     powers.writable_cgroup_mount = core::needs_two_cgroup_levels(spec);
@@ -131,13 +136,13 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
     launch.id = container_.id.text();
     launch.bundle_dir = runtime_.config().run_dir + ("/bundles/" + container_.id.text());
     // With the spec in the request `bundle` is only a name of the host's; else it is where config.json lay.
-    if (!config_.empty() || config_read_ != 0) launch.source_bundle = request.bundle;
+    launch.source_bundle = config_read_ != 0 ? request.bundle : request.source_bundle;
     launch.rootfs = request.rootfs;
     BERTH_TRY(
         check_bind_sources(core::bind_sources_to_check(
                                spec, launch.source_bundle.empty() ? launch.bundle_dir : launch.source_bundle),
                            facts));
-    launch.stdio = Runtime::stdio_layout(request.stdio);
+    launch.stdio = Runtime::stdio_layout(request.stdio, request.passed.files);
     BERTH_ASSIGN(container_.seccomp_profile, runtime_.seccomp_.profile(spec));
     launch.seccomp = runtime_.seccomp_programs(container_);
     BERTH_ASSIGN(plans.launch, core::plan_container(launch));
@@ -197,6 +202,7 @@ core::Status CreateJob::apply(std::string_view json, Plans& plans) {
     changed_ = true;
     CreateRequest& request = *request_;
     container_.containerd_namespace = request.containerd_namespace;
+    container_.name = request.name;
     container_.bundle = request.bundle;
     container_.rootfs = std::move(request.rootfs);
     container_.cgroup_path = plans.layout.path;
@@ -285,11 +291,12 @@ core::Status CreateJob::arm_memory_watch() {
 
 core::Status CreateJob::launch(Plans& plans) {
     Process& init = container_.init();
-    init.passed = std::move(request_->descriptors);
+    init.passed = std::move(request_->passed);
     BERTH_TRY(runtime_.make_stdio(container_, init));
     LaunchSources sources;
     sources.cgroup = container_.cgroup.leaf().get();
     for (int i = 0; i < 3; ++i) sources.stdio[i] = init.stdio->child_fd(i);
+    sources.passed = init.passed.descriptors;
     init.launch = Launch::create(runtime_.loop(), runtime_.spawner(), init);
     return init.launch->begin(init.key, plans.launch, sources);
 }
@@ -330,7 +337,7 @@ void CreateJob::finish() {
     init.launch_is_stored = true;
     init.status = TaskStatus::kCreated;
     init.stdio->close_child_fds();
-    init.passed.clear();
+    init.passed = PassedFiles();
     if (auto saved = container_.save(); !saved.ok()) return fail(std::move(saved).error());
     runtime_.device_programs_.keep(std::move(device_program_));
     v1::Event created = container_.event(core::ExecId());

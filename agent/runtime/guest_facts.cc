@@ -93,7 +93,8 @@ void try_features(GuestProbe& probe) {
                 core::format(": bytes are rounded down to pages of %zu", size_t{probe.cgroup.page_size});
         probe.features.push_back(std::move(feature));
     }
-    probe.features.push_back({"create.options", true, "berth.v1.CreateOptions with spec", ""});
+    probe.features.push_back({"create.options", true, "berth.v1.CreateOptions", ""});
+    probe.features.push_back({"exec.options", true, "berth.v1.ExecOptions", ""});
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ core::Result<std::string> HookRun::state_json() const {
     const Process& init = container_->init();
     core::HookState state;
     state.oci_version = container_->spec.oci_version;
-    state.id = container_->id.text();
+    state.id = container_->told_id();
     state.status = status_;
     if (kind != core::HookKind::kPoststop) state.pid = inside ? pid_inside(init.pid) : init.pid;
     state.bundle = container_->bundle;

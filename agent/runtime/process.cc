@@ -1,5 +1,6 @@
 #include "agent/runtime/process.h"
 
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -11,6 +12,7 @@
 #include "agent/runtime/seccomp_listener.h"
 #include "agent/runtime/stdio.h"
 #include "agent/sys/log.h"
+#include "agent/sys/socket.h"
 
 namespace berth::runtime {
 
@@ -86,8 +88,18 @@ void Process::on_seccomp_listener(sys::UniqueFd listener) {
     if (!sent.ok()) on_launch_failed(std::move(sent).error());
 }
 
+// As runc's: one message whose text is nothing but there, since a descriptor does not travel alone.
 void Process::on_pty(sys::UniqueFd master) {
     BERTH_CHECK(stdio != nullptr);
+    if (paths_.console) {
+        constexpr std::string_view kText = "/dev/ptmx";
+        const int fd = master.get();
+        auto sent = sys::send_with_fds(passed.console, std::as_bytes(std::span(kText)),
+                                       std::span<const int>(&fd, 1), MSG_DONTWAIT);
+        passed.console.reset();
+        if (!sent.ok()) on_launch_failed(std::move(sent).error().within("console_socket"));
+        return;
+    }
     auto attached = stdio->set_terminal(std::move(master));
     if (!attached.ok()) on_launch_failed(std::move(attached).error().within("terminal"));
 }

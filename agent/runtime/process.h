@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/core/callback.h"
+#include "agent/core/container_plan.h"
 #include "agent/core/ids.h"
 #include "agent/core/keeper_protocol.h"
 #include "agent/core/result.h"
@@ -34,6 +35,15 @@ struct StdioPaths {
     std::string out;
     std::string err;
     bool terminal = false;
+    bool console = false;  // the terminal's master goes to a socket of the caller's, there are no streams
+};
+
+// What a caller of the local socket passes on besides stdio.
+struct PassedFiles {
+    std::vector<sys::UniqueFd> descriptors;  // that came with the request
+    std::vector<core::ExtraFd> files;        // which of them the process finds from 3 upwards
+    sys::UniqueFd console;                   // a connected socket for the terminal's master
+    bool empty() const { return files.empty() && !console.valid(); }
 };
 
 struct ExitRecord {
@@ -55,14 +65,18 @@ class Process final : public LaunchObserver {
     const core::ExecId& exec_id() const { return exec_id_; }
     const StdioPaths& paths() const { return paths_; }
     bool is_init() const { return exec_id_.is_init(); }
+    Container& container() { return container_; }
 
     // ---- the record that the state file keeps ----
     uint64_t key = 0;
     int pid = 0;
     TaskStatus status = TaskStatus::kUnknown;  // kUnknown: an exec that was added, or a create under way
     std::optional<ExitRecord> exit;
-    std::string spec_json;              // an exec that was added and not started yet
-    std::vector<sys::UniqueFd> passed;  // came with the request, for "fd:N"; gone when the agent restarts
+    std::string spec_json;   // an exec that was added and not started yet
+    std::string sub_cgroup;  // of an exec, as ExecOptions has it
+    PassedFiles passed;      // gone when the agent restarts
+    bool with_passed_files = false;
+    bool remove_when_ended = false;  // an exec
     bool stdin_closed = false;
     uint64_t start_sequence = 0;  // of the event that told its start; 0: not told
 

@@ -105,14 +105,22 @@ core::Status Runtime::add_exec(ExecRequest request) {
     auto parsed = core::parse_process_spec(request.process_json);
     if (!parsed.ok()) return std::move(parsed).error().within(where);
     request.stdio.terminal = request.stdio.terminal || parsed->terminal;
-    StdioRequest stdio{request.stdio.in,       request.stdio.out,    request.stdio.err,
-                       request.stdio.terminal, container.stdio_drop, nullptr};
-    if (auto checked = check_stdio(stdio, request.descriptors.size()); !checked.ok()) {
+    StdioRequest stdio{request.stdio.in,
+                       request.stdio.out,
+                       request.stdio.err,
+                       request.stdio.terminal,
+                       request.stdio.console,
+                       container.stdio_drop,
+                       nullptr};
+    if (auto checked = check_stdio(stdio, request.passed.descriptors.size()); !checked.ok()) {
         return std::move(checked).error().within(where);
     }
     auto process = std::make_unique<Process>(container, request.exec_id, std::move(request.stdio));
     process->spec_json = std::move(request.process_json);
-    process->passed = std::move(request.descriptors);
+    process->with_passed_files = !request.passed.empty();
+    process->passed = std::move(request.passed);
+    process->sub_cgroup = std::move(request.sub_cgroup);
+    process->remove_when_ended = request.remove_when_ended;
     Process& exec = *process;
     container.execs.emplace(request.exec_id.text(), std::move(process));
     // The streams are there from here on, so that a client can attach before Start.
@@ -183,6 +191,7 @@ void Runtime::on_process_executed(Container& container, Process& process) {
     process.spec_json = std::string();
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
+    process.passed = PassedFiles();  // as long as we hold an end of a pipe, its end of file does not come
     tell_start(container, process);
     // Of a Start that an agent before us had begun.
     if (process.launch_is_stored) keeper_.drop(container.launch_prefix(process.exec_id()));
@@ -245,7 +254,8 @@ void Runtime::finish_start(Container& container, Process& process) {
 void Runtime::on_process_failed(Container& container, Process& process, core::Error error) {
     // EBUSY: the container made cgroups below its own, and the kernel lets no process into a cgroup that has
     // some (no internal processes). Its init lives in one that takes processes.
-    if (!process.is_init() && !process.retried_in_init_cgroup && process.pid == 0 && error.err == EBUSY) {
+    if (!process.is_init() && !process.retried_in_init_cgroup && process.pid == 0 && error.err == EBUSY &&
+        process.sub_cgroup.empty()) {
         process.retried_in_init_cgroup = true;
         process.end_launch();
         if (auto again = start_exec(container, process); again.ok()) return;
@@ -258,6 +268,7 @@ void Runtime::on_process_failed(Container& container, Process& process, core::Er
     process.starting = false;
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
+    process.passed = PassedFiles();
     if (process.launch_is_stored) keeper_.drop(container.launch_prefix(process.exec_id()));
     process.launch_is_stored = false;
     auto done = process.on_started.take();
@@ -289,6 +300,7 @@ void Runtime::record_failed_exec(Container& container, Process& process) {
     process.pidfd.reset();
     save_or_log(container);
     process.wake_waiters();
+    remove_when_ended(process);
     if (container.on_execs_ended && !has_live_exec(container)) container.on_execs_ended.take()();
 }
 
@@ -363,6 +375,7 @@ void Runtime::finish_exit(Container& container, Process& process, const core::Pr
         process.start_error.reset();
         process.on_started.take()(std::move(error));
     }
+    remove_when_ended(process);
     if (container.on_execs_ended && !has_live_exec(container)) container.on_execs_ended.take()();
 }
 

@@ -39,7 +39,10 @@ struct CreateRequest {
     std::string spec_json;  // empty: BUNDLE/config.json of the guest is read
     std::vector<core::RootfsMount> rootfs;
     StdioPaths stdio;
-    std::vector<sys::UniqueFd> descriptors;  // that "fd:N" stdio paths index
+    PassedFiles passed;  // its descriptors are those that "fd:N" stdio paths index
+    // The guest's directory that relative paths of spec_json start from; empty: an empty one of ours.
+    std::string source_bundle{};
+    std::string name{};  // what hooks are told as the id; empty: the id
 };
 
 struct ExecRequest {
@@ -47,7 +50,9 @@ struct ExecRequest {
     core::ExecId exec_id;
     std::string process_json;
     StdioPaths stdio;
-    std::vector<sys::UniqueFd> descriptors;
+    PassedFiles passed;
+    std::string sub_cgroup{};  // below the container's, "/" for itself; empty: wherever it may go
+    bool remove_when_ended = false;
 };
 
 struct ProcessState {
@@ -158,7 +163,10 @@ class Runtime {
     uint64_t new_process_key();
     core::SeccompPrograms seccomp_programs(const Container& container);
     core::Result<sys::UniqueFd> open_cgroup_of(const Process& process);
-    static core::StdioLayout stdio_layout(const StdioPaths& paths);
+    static core::StdioLayout stdio_layout(const StdioPaths& paths, std::span<const core::ExtraFd> files);
+    core::Result<sys::UniqueFd> open_sub_cgroup(const Container& container, const std::string& path);
+    void remove_when_ended(Process& process);
+    void remove_ended_execs();
     core::Status make_stdio(Container& container, Process& process);
 
     // ---- ending ----
@@ -208,6 +216,8 @@ class Runtime {
     std::map<uint64_t, std::pair<Container*, std::string>> keys_;  // process key -> container, exec id
     std::map<uint64_t, std::shared_ptr<HookRun>> hook_runs_;       // by process key
     std::map<std::string, std::shared_ptr<Container>> containers_;
+    std::vector<std::pair<std::string, std::string>> ended_execs_;  // container, exec: to be removed
+    loop::Task ended_execs_task_{loop_, loop::Task::to<&Runtime::remove_ended_execs, Runtime>(), this};
     bool shutting_down_ = false;
     loop::Timer heap_trim_{loop_, loop::Timer::to<&Runtime::on_heap_trim, Runtime>(), this};
 };

@@ -1,5 +1,6 @@
 // The operations on containers that exist: exec's launch, signals, pause, deletion, questions.
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <malloc.h>
 #include <signal.h>
 #include <sys/random.h>
@@ -59,12 +60,16 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
     launch.facts = &guest_.facts;
     launch.id = container.id.text();
     launch.seccomp = seccomp_programs(container);
-    launch.stdio = stdio_layout(process.paths());
+    launch.stdio = stdio_layout(process.paths(), process.passed.files);
     BERTH_ASSIGN(core::LaunchPlan plan, core::plan_exec(launch));
 
     LaunchSources sources;
     sys::UniqueFd init_cgroup;
     sources.cgroup = container.cgroup.leaf().get();
+    if (!process.sub_cgroup.empty() && process.sub_cgroup != "/") {
+        BERTH_ASSIGN(init_cgroup, open_sub_cgroup(container, process.sub_cgroup));
+        sources.cgroup = init_cgroup.get();
+    }
     if (process.retried_in_init_cgroup) {
         BERTH_ASSIGN(init_cgroup, open_cgroup_of(container.init()));
         sources.cgroup = init_cgroup.get();
@@ -76,6 +81,7 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
                           "the descriptors that came for its stdio went with the agent's restart");
     }
     for (int i = 0; i < 3; ++i) sources.stdio[i] = process.stdio->child_fd(i);
+    sources.passed = process.passed.descriptors;
 
     if (process.key == 0) {
         process.key = new_process_key();
@@ -86,8 +92,9 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
     return process.launch->begin(process.key, plan, sources);
 }
 
-core::StdioLayout Runtime::stdio_layout(const StdioPaths& paths) {
+core::StdioLayout Runtime::stdio_layout(const StdioPaths& paths, std::span<const core::ExtraFd> files) {
     core::StdioLayout layout;
+    layout.extra.assign(files.begin(), files.end());
     const std::string* texts[3] = {&paths.in, &paths.out, &paths.err};
     for (size_t i = 0; i < 3; ++i)
         layout.streams[i].mode = texts[i]->empty() ? core::StdioMode::kNull : core::StdioMode::kPipe;
@@ -96,13 +103,30 @@ core::StdioLayout Runtime::stdio_layout(const StdioPaths& paths) {
 
 core::Status Runtime::make_stdio(Container& container, Process& process) {
     const StdioPaths& paths = process.paths();
-    StdioRequest request{paths.in,       paths.out, paths.err, paths.terminal, container.stdio_drop,
-                         &process.passed};
+    StdioRequest request{paths.in,
+                         paths.out,
+                         paths.err,
+                         paths.terminal,
+                         paths.console,
+                         container.stdio_drop,
+                         &process.passed.descriptors};
     BERTH_ASSIGN(process.stdio, streams_.make_stdio(container.id.text(), process.exec_id().text(), request));
     if (process.stdin_closed) BERTH_TRY(process.stdio->close_stdin());
     if (process.console_rows != 0)
         BERTH_TRY(process.stdio->resize(process.console_rows, process.console_columns));
     return core::ok();
+}
+
+core::Result<sys::UniqueFd> Runtime::open_sub_cgroup(const Container& container, const std::string& path) {
+    open_how how{};
+    how.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
+    size_t begin = path.find_first_not_of('/');
+    const char* relative = begin == std::string::npos ? "." : path.c_str() + begin;
+    sys::UniqueFd directory(
+        static_cast<int>(syscall(SYS_openat2, container.cgroup.leaf().get(), relative, &how, sizeof how)));
+    if (!directory.valid()) return core::errno_error(errno, format("cgroup %s", quoted(path).c_str()));
+    return directory;
 }
 
 core::Result<sys::UniqueFd> Runtime::open_cgroup_of(const Process& process) {
@@ -269,6 +293,24 @@ void Runtime::remove_unstarted(Container& container, Done<DeleteOutcome> done) {
 bool Runtime::shares_pid_namespace(const Container& container) const {
     const core::NamespaceSpec* pid = container.spec.find_namespace(core::kNewPid);
     return pid == nullptr || !pid->path.empty();
+}
+
+// Later: whoever calls this looks at the process once more.
+void Runtime::remove_when_ended(Process& process) {
+    if (!process.remove_when_ended) return;
+    ended_execs_.emplace_back(process.container().id.text(), process.exec_id().text());
+    ended_execs_task_.post();
+}
+
+void Runtime::remove_ended_execs() {
+    auto ended = std::move(ended_execs_);
+    ended_execs_.clear();
+    for (const auto& [id, exec_id] : ended) {
+        auto found = containers_.find(id);
+        if (found == containers_.end()) continue;
+        Process* process = found->second->find_process(exec_id);
+        if (process != nullptr && process->exit) remove_exec(*found->second, *process);
+    }
 }
 
 DeleteOutcome Runtime::remove_exec(Container& container, Process& process) {

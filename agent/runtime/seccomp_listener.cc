@@ -22,7 +22,7 @@ core::Status send_seccomp_listener(const Container& container, std::string_view 
     std::string where = "linux.seccomp.listenerPath " + core::quoted(path);
     core::HookState state;
     state.oci_version = container.spec.oci_version;
-    state.id = container.id.text();
+    state.id = container.told_id();
     state.status = status;
     state.pid = container.init().pid;
     state.bundle = container.bundle;

@@ -93,6 +93,9 @@ core::Result<StdioTarget> parse_stdio_target(std::string_view field, std::string
 }
 
 core::Status check_stdio(const StdioRequest& request, size_t descriptor_count) {
+    if (request.console && !request.terminal) return core::invalid("console_socket: without a terminal");
+    if (request.console && !(request.in.empty() && request.out.empty() && request.err.empty()))
+        return core::invalid("console_socket: with stdin, stdout or stderr");
     for (size_t number = 0; number < 3; ++number) {
         std::string_view field = kFields[number];
         std::string_view text = field_of(request, number);
@@ -137,7 +140,7 @@ core::Status StreamTable::make_child_end(const StreamId& id, const StdioTarget& 
     switch (target.kind) {
         case StdioTarget::Kind::kNull:
             // A terminal's output is taken even when nobody wants it: the process must not stop at it.
-            if (request.terminal && number == 1) return make_stream(id, request, stdio);
+            if (request.terminal && !request.console && number == 1) return make_stream(id, request, stdio);
             return core::ok();
         case StdioTarget::Kind::kStream: return make_stream(id, request, stdio);
         case StdioTarget::Kind::kFile: {

@@ -31,6 +31,7 @@ struct StdioRequest {
     std::string_view out = {};
     std::string_view err = {};
     bool terminal = false;
+    bool console = false;                               // the terminal's master goes to the caller
     bool drop = false;                                  // the annotation berth.stdio=drop
     std::vector<sys::UniqueFd>* descriptors = nullptr;  // that came with the call; fd:N takes out of it
 };

@@ -1,6 +1,7 @@
 #include "agent/service/task_service.h"
 
 #include "agent/runtime/stats.h"
+#include "agent/runtime/stdio.h"
 #include "agent/service/decode.h"
 #include "proto/berth/guest.pb.h"
 #include "proto/containerd/task.pb.h"
@@ -16,6 +17,7 @@ constexpr std::string_view kProcessType = "types.containerd.io/opencontainers/ru
 constexpr std::string_view kResourcesType =
     "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
 constexpr std::string_view kCreateOptionsType = "berth.v1.CreateOptions";
+constexpr std::string_view kExecOptionsType = "berth.v1.ExecOptions";
 
 struct ProcessIds {
     core::ContainerId id;
@@ -41,33 +43,94 @@ void set_exit(Message& message, const runtime::ExitRecord& exit) {
     set_timestamp(*message.mutable_exited_at(), exit.at_unix_ns);
 }
 
-core::Result<std::string> spec_of_options(const pb::task::CreateTaskRequest& request) {
+// "fd:N" of a field that takes nothing else.
+core::Result<uint32_t> passed_index(const std::string& field, const std::string& text, size_t count) {
+    BERTH_ASSIGN(runtime::StdioTarget target, runtime::parse_stdio_target(field, text));
+    if (target.kind != runtime::StdioTarget::Kind::kPassed)
+        return core::invalid(format("%s %s: must be fd:N", field.c_str(), quoted(text).c_str()));
+    if (target.number >= count) {
+        return core::invalid(
+            format("%s %s: no such descriptor came with the request", field.c_str(), quoted(text).c_str()));
+    }
+    return target.number;
+}
+
+// What both kinds of options say of descriptors.
+template <typename Options>
+core::Status take_files(const Options& options, runtime::PassedFiles& passed, runtime::StdioPaths& stdio) {
+    for (int i = 0; i < options.files_size(); ++i) {
+        BERTH_ASSIGN(uint32_t index, passed_index(format("files[%d]", i), options.files(i).source(),
+                                                  passed.descriptors.size()));
+        passed.files.push_back({options.files(i).descriptor(), index});
+    }
+    if (options.console_socket().empty()) return core::ok();
+    BERTH_ASSIGN(uint32_t index,
+                 passed_index("console_socket", options.console_socket(), passed.descriptors.size()));
+    passed.console = std::move(passed.descriptors[index]);
+    stdio.console = true;
+    return core::ok();
+}
+
+core::Status take_options(const pb::task::CreateTaskRequest& request, runtime::CreateRequest& create) {
     if (!request.has_options() || request.options().type_url().empty()) {
         if (!request.options().value().empty()) return core::invalid("options: a value without a type URL");
-        return std::string();
+        return core::ok();
     }
     const pb::Any& options = request.options();
     if (options.type_url() == kSpecType) {
         if (options.value().empty()) return core::invalid("options: an empty runtime spec");
-        return options.value();
+        create.spec_json = options.value();
+        return core::ok();
     }
     if (options.type_url() == kCreateOptionsType) {
         v1::CreateOptions own;
         if (!own.ParseFromString(options.value()))
             return core::invalid("options: malformed berth.v1.CreateOptions");
-        if (own.files_size() != 0) {
-            return core::make_error(core::Code::kUnimplemented,
-                                    "options.files: further descriptors are not supported");
+        create.spec_json = own.spec();
+        if (!own.source_bundle().empty() && own.source_bundle().front() != '/')
+            return core::invalid("options.source_bundle: must be absolute");
+        create.source_bundle = own.source_bundle();
+        if (!own.name().empty()) {
+            BERTH_ASSIGN(core::ContainerId name, core::ContainerId::parse(own.name()));
+            create.name = name.text();
         }
-        return own.spec();
+        auto taken = take_files(own, create.passed, create.stdio);
+        if (!taken.ok()) return std::move(taken).error().within("options");
+        return core::ok();
     }
     return core::invalid(format("options: type URL %s is not known, only %s",
                                 quoted(options.type_url()).c_str(), quoted(kSpecType).c_str()));
 }
 
+core::Status check_sub_cgroup(const std::string& path) {
+    for (std::string_view part : core::split(path, '/')) {
+        if (part == ".." || path.find('\0') != std::string::npos)
+            return core::invalid("cgroup: bad sub cgroup path " + quoted(path));
+    }
+    return core::ok();
+}
+
+core::Status take_process(const pb::Any& spec, runtime::ExecRequest& exec) {
+    if (spec.type_url() == kProcessType) {
+        exec.process_json = spec.value();
+        return core::ok();
+    }
+    if (spec.type_url() != kExecOptionsType) {
+        return core::invalid(format("spec: type URL %s is not known, only %s",
+                                    quoted(spec.type_url()).c_str(), quoted(kProcessType).c_str()));
+    }
+    v1::ExecOptions own;
+    if (!own.ParseFromString(spec.value())) return core::invalid("spec: malformed berth.v1.ExecOptions");
+    exec.process_json = own.process();
+    exec.remove_when_ended = own.remove_when_ended();
+    BERTH_TRY(check_sub_cgroup(own.cgroup()));
+    exec.sub_cgroup = own.cgroup();
+    return take_files(own, exec.passed, exec.stdio);
+}
+
 runtime::StdioPaths stdio_of(const std::string& in, const std::string& out, const std::string& err,
                              bool terminal) {
-    return {in, out, err, terminal};
+    return {in, out, err, terminal, false};
 }
 
 // Ends an operation of the runtime when its call runs out of time; a mere disconnect lets it finish.
@@ -102,16 +165,16 @@ void TaskService::create(std::shared_ptr<Call> call) {
         return call->fail(
             core::make_error(core::Code::kUnimplemented, context + ": checkpoint: not supported"));
     }
-    auto spec = spec_of_options(*request);
-    if (!spec.ok()) return call->fail(std::move(spec).error().within(context));
     runtime::CreateRequest create{
-        ids->id,
-        call->containerd_namespace,
-        request->bundle(),
-        std::move(*spec),
-        {},
-        stdio_of(request->stdin(), request->stdout(), request->stderr(), request->terminal()),
-        std::move(call->descriptors)};
+        .id = ids->id,
+        .containerd_namespace = call->containerd_namespace,
+        .bundle = request->bundle(),
+        .spec_json = {},
+        .rootfs = {},
+        .stdio = stdio_of(request->stdin(), request->stdout(), request->stderr(), request->terminal()),
+        .passed = {std::move(call->descriptors), {}, {}}};
+    if (auto taken = take_options(*request, create); !taken.ok())
+        return call->fail(std::move(taken).error().within(context));
     for (const pb::Mount& mount : request->rootfs()) {
         core::RootfsMount& rootfs = create.rootfs.emplace_back();
         rootfs.type = mount.type();
@@ -160,15 +223,14 @@ void TaskService::exec(std::shared_ptr<Call> call) {
     std::string context =
         format("exec %s in %s", quoted(request->exec_id()).c_str(), quoted(request->id()).c_str());
     if (ids->exec_id.is_init()) return call->fail(core::invalid(context + ": exec_id: empty"));
-    if (request->spec().type_url() != kProcessType) {
-        return call->fail(
-            core::invalid(format("%s: spec: type URL %s is not known, only %s", context.c_str(),
-                                 quoted(request->spec().type_url()).c_str(), quoted(kProcessType).c_str())));
-    }
     runtime::ExecRequest exec{
-        ids->id, ids->exec_id, request->spec().value(),
-        stdio_of(request->stdin(), request->stdout(), request->stderr(), request->terminal()),
-        std::move(call->descriptors)};
+        .id = ids->id,
+        .exec_id = ids->exec_id,
+        .process_json = {},
+        .stdio = stdio_of(request->stdin(), request->stdout(), request->stderr(), request->terminal()),
+        .passed = {std::move(call->descriptors), {}, {}}};
+    if (auto taken = take_process(request->spec(), exec); !taken.ok())
+        return call->fail(std::move(taken).error().within(context));
     answer_unit(*call, runtime_.add_exec(std::move(exec)));
 }
 

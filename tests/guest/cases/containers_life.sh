@@ -133,7 +133,7 @@ case_delete_and_start_at_once() {
         if [ $started = 0 ]; then
             [ $removed != 0 ] || fail "a running container was deleted"
             case $(cat $work/delete.err) in
-            *"is not stopped" | *"is being started") ;;
+            *"is not stopped"* | *"is being started") ;;
             *) fail "the refused delete: $(cat $work/delete.err)" ;;
             esac
             expect_eq "status" "$(status_of r)" running

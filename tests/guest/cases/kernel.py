@@ -78,7 +78,7 @@ def case_config_check_agrees(guest):
         raise Failure(f"--check-kernel: status {done.returncode}: {done.stdout}")
     verdicts = {match[2]: match[1] for match in re.finditer(r"^(missing|module|REQUIRED) +(\S+) ", done.stdout, re.M)}
     for name, feature in features(guest).items():
-        if name.startswith("lsm.") or name == "create.options":  # the command line chooses among LSMs
+        if name.startswith("lsm.") or name in ("create.options", "exec.options"):  # the command line chooses among LSMs
             continue
         verdict = verdicts.get(name, "built in")
         # A module may be in the image or not.

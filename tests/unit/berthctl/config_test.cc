@@ -66,12 +66,56 @@ TEST_CASE("limits of the command line as LinuxResources") {
     CHECK(*json ==
           R"({"memory":{"limit":67108864,"swap":-1},"cpu":{"cpus":"0-1"},"unified":{"memory.high":"max"}})");
 
-    auto wrong = berth::ctl::build_resources(arguments_of({"--memory", "64M"}));
+    auto wrong = berth::ctl::build_resources(arguments_of({"--memory", "64X"}));
     REQUIRE_FALSE(wrong.ok());
-    CHECK(wrong.error().message == "--memory: \"64M\" is no number");
+    CHECK(wrong.error().message == "--memory: \"64X\" is no number");
     wrong = berth::ctl::build_resources(arguments_of({"--unified", "memory.high"}));
     REQUIRE_FALSE(wrong.ok());
     CHECK(wrong.error().message == "--unified must be KEY=VALUE");
+}
+
+TEST_CASE("bytes with units") {
+    struct Case {
+        std::string_view text;
+        int64_t bytes;
+    };
+    for (const Case& each : {Case{"-1", -1}, Case{"0", 0}, Case{"64M", 64 << 20}, Case{"64m", 64 << 20},
+                             Case{"1.5GiB", 3ll << 29}, Case{"2 kb", 2048}, Case{"7b", 7}}) {
+        CAPTURE(each.text);
+        auto bytes = berth::ctl::parse_bytes("memory", each.text);
+        REQUIRE(bytes.ok());
+        CHECK(*bytes == each.bytes);
+    }
+    for (std::string_view text : {"", "M", "1x", "1MM", "-1M", "1.2.3M", "9999999999P"}) {
+        CAPTURE(text);
+        CHECK_FALSE(berth::ctl::parse_bytes("memory", text).ok());
+    }
+}
+
+TEST_CASE("variables of the caller's go into the environment") {
+    const std::string variables[] = {"LISTEN_FDS=1", "LISTEN_PID=1"};
+    auto config = berth::ctl::with_environment(R"({"process":{"env":["LISTEN_PID=7","A=1"]}})", variables);
+    REQUIRE(config.ok());
+    CHECK(*config == R"({"process":{"env":["LISTEN_PID=1","A=1","LISTEN_FDS=1"]}})");
+    CHECK(*berth::ctl::with_environment("not touched", {}) == "not touched");
+}
+
+TEST_CASE("an exec's user keeps what is not named") {
+    char path[] = "/tmp/berthctl-user-XXXXXX";
+    int fd = ::mkstemp(path);
+    REQUIRE(fd >= 0);
+    std::string config = R"({"process":{"user":{"uid":1,"gid":2,"additionalGids":[3]},"cwd":"/","env":[]}})";
+    REQUIRE(::write(fd, config.data(), config.size()) == static_cast<ssize_t>(config.size()));
+    ::close(fd);
+    const std::string_view words[] = {"id"};
+    auto one = berth::ctl::build_process(arguments_of({"--user", "7"}), words, path);
+    auto both =
+        berth::ctl::build_process(arguments_of({"--user", "7:8", "--additional-gids", "9"}), words, path);
+    ::unlink(path);
+    REQUIRE(one.ok());
+    CHECK(one->find(R"("user":{"uid":7,"gid":2,"additionalGids":[3]})") != std::string::npos);
+    REQUIRE(both.ok());
+    CHECK(both->find(R"("user":{"uid":7,"gid":8,"additionalGids":[3,9]})") != std::string::npos);
 }
 
 TEST_CASE("a process from the command line") {

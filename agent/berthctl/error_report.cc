@@ -1,0 +1,107 @@
+#include "agent/berthctl/error_report.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "agent/berthctl/json_text.h"
+#include "agent/berthctl/values.h"
+#include "agent/core/text.h"
+
+namespace berth::ctl {
+
+namespace {
+
+// "ENOENT" -> "no such file or directory"; empty when it is no errno's name.
+std::string errno_words(std::string_view name) {
+    constexpr int kLast = 133;
+    for (int number = 1; number <= kLast; ++number) {
+        if (core::errno_name(number) != name) continue;
+        std::string words = std::strerror(number);
+        if (words.size() > 1 && words[0] >= 'A' && words[0] <= 'Z' && words[1] >= 'a')
+            words[0] = static_cast<char>(words[0] - 'A' + 'a');
+        return words;
+    }
+    return {};
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+core::Status Log::open(const Arguments& arguments) {
+    debug_ = arguments.has("debug");
+    std::string_view format = arguments.value("log-format", "text");
+    if (format != "text" && format != "json")
+        return core::invalid("--log-format must be text or json, is " + core::quoted(format));
+    json_ = format == "json";
+    std::string_view where = arguments.value("log");
+    if (where.empty()) return core::ok();
+    if (where.starts_with("file:")) {
+        where.remove_prefix(5);
+    } else if (size_t colon = where.find(':'); colon != where.npos && where.find('/') > colon) {
+        return core::make_error(core::Code::kUnimplemented,
+                                "--log " + core::quoted(where) + ": only files are supported");
+    }
+    std::string path(where);
+    fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
+    if (fd_ < 0) return core::errno_error(errno, "--log " + path);
+    return core::ok();
+}
+
+void Log::write(std::string_view level, std::string_view message) const {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    std::string line = log_line(json_, level, message, int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
+    // Nobody is there to be told of a log that cannot be written.
+    ssize_t ignored = ::write(fd_ >= 0 ? fd_ : STDERR_FILENO, line.data(), line.size());
+    (void)ignored;
+}
+
+std::string log_line(bool json, std::string_view level, std::string_view message, int64_t unix_ns) {
+    std::string time = rfc3339(unix_ns);
+    if (json) {
+        JsonText out;
+        out.begin_object();
+        out.text("level", level);
+        out.text("msg", message);
+        out.text("time", time);
+        out.end_object();
+        return out.str() + "\n";
+    }
+    JsonText quoted;
+    quoted.item(message);
+    return "time=\"" + time + "\" level=" + std::string(level) + " msg=" + quoted.str() + "\n";
+}
+
+std::string told_message(const core::Error& error, std::string_view agent_id, std::string_view user_id) {
+    std::string message = error.message;
+    if (agent_id != user_id && !agent_id.empty())
+        replace_all(message, core::quoted(agent_id), core::quoted(user_id));
+    size_t colon = message.rfind(": ");
+    std::string words = errno_words(colon == message.npos ? std::string_view(message)
+                                                          : std::string_view(message).substr(colon + 2));
+    if (!words.empty()) message += " (" + words + ")";
+    if (error.code == core::Code::kNotFound && message.find("container \"") != message.npos &&
+        message.ends_with(": not found"))
+        message += " (container does not exist)";
+    // What other runtimes say, which some of those who run them look for.
+    constexpr std::pair<std::string_view, std::string_view> kAlso[] = {
+        {"a container of that id exists", "already exists"},
+        {"process already finished", "container not running"},
+        {"is not stopped", "cannot delete container that is not stopped"},
+    };
+    for (const auto& [end, also] : kAlso) {
+        if (message.ends_with(end)) message.append(" (").append(also).append(")");
+    }
+    return message;
+}
+
+}  // namespace berth::ctl
