@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "agent/berthctl/command.h"
+#include "agent/berthctl/oci_events.h"
 #include "agent/client/events.h"
 #include "agent/core/text.h"
 
@@ -174,7 +175,24 @@ core::Result<client::EventSubscription::Options> options_of(const Context& conte
     return options;
 }
 
+// Who drives us as an OCI runtime, with a folder of its own, means runc's events.
+bool means_oci_events(const Context& context) {
+    const Arguments& arguments = context.arguments;
+    if (arguments.has("stats") || arguments.has("interval")) return true;
+    if (!context.names.has_root() || context.json || arguments.words().size() != 1) return false;
+    for (std::string_view own : {"since", "instance", "memory", "count"}) {
+        if (arguments.has(own)) return false;
+    }
+    return true;
+}
+
 core::Result<int> events(Context& context) {
+    if (means_oci_events(context)) {
+        if (context.arguments.words().size() != 1)
+            return core::invalid("events: one ID with --stats or --interval");
+        BERTH_ASSIGN(int64_t interval_ms, parse_interval_ms(context.arguments.value("interval", "5s")));
+        return oci_events(context, context.arguments.has("stats"), interval_ms);
+    }
     BERTH_ASSIGN(client::EventSubscription::Options options, options_of(context));
     uint64_t left = UINT64_MAX;
     if (context.arguments.has("count")) {
@@ -218,6 +236,9 @@ constexpr Flag kEventFlags[] = {
     {"instance", 0, Kind::kValue, "ID  of the guest that N is from (default: this one)"},
     {"memory", 'm', Kind::kSwitch, "only the counters of memory.events"},
     {"count", 'n', Kind::kValue, "N  end after N events"},
+    {"stats", 0, Kind::kSwitch, "what one container uses, once, in runc's JSON"},
+    {"interval", 0, Kind::kValue,
+     "TIME  the same every so often (default: 5s), and its OOM kills; so also with --root"},
 };
 
 constexpr Command kCommands[] = {

@@ -35,7 +35,7 @@ constexpr Flag kGlobalFlags[] = {
     {"log", 0, Kind::kValue, "FILE  errors go there, too"},
     {"log-format", 0, Kind::kValue, "text|json  of the log"},
     {"debug", 0, Kind::kSwitch, "tell of each call, in the log or on standard error"},
-    {"cgroup-manager", 0, Kind::kValue, "cgroupfs  the only one there is"},
+    {"cgroup-manager", 0, Kind::kValue, "cgroupfs|disabled  accepted: cgroups are the agent's in any case"},
     {"systemd-cgroup", 0, Kind::kSwitch, "refused: the agent has its own part of the cgroup tree"},
     {"rootless", 0, Kind::kValue, "auto|false  accepted"},
     {"criu", 0, Kind::kValue, "PATH  accepted, and of no use"},
@@ -112,16 +112,16 @@ core::Status check_runtime_flags(const Arguments& arguments) {
                                 "--systemd-cgroup: cgroups are the agent's own, systemd is not asked");
     }
     std::string_view manager = arguments.value("cgroup-manager", "cgroupfs");
-    if (manager == "systemd" || manager == "disabled") {
-        return core::make_error(core::Code::kUnimplemented,
-                                "--cgroup-manager=" + std::string(manager) + ": only cgroupfs is supported");
+    if (manager == "systemd") {
+        return core::make_error(
+            core::Code::kUnimplemented,
+            "--cgroup-manager=systemd: cgroups are the agent's own, systemd is not asked");
     }
-    if (manager != "cgroupfs") {
-        return core::invalid("--cgroup-manager: " + core::quoted(manager) +
-                             " is not known, only cgroupfs is supported");
-    }
-    std::string_view rootless = arguments.value("rootless", "auto");
-    if (rootless != "auto" && rootless != "false" && rootless != "true")
+    if (manager != "cgroupfs" && manager != "disabled")
+        return core::invalid("--cgroup-manager: " + core::quoted(manager) + " is not known");
+    // Of spec it is a switch.
+    std::string_view rootless = arguments.value("rootless");
+    if (!rootless.empty() && rootless != "auto" && rootless != "false" && rootless != "true")
         return core::invalid("--rootless must be true, false or auto");
     if (rootless == "true")
         return core::make_error(core::Code::kUnimplemented, "--rootless=true: the agent is root");

@@ -154,7 +154,7 @@ core::Result<uint32_t> create_container(Context& context, pb::task::CreateTaskRe
     if (context.is_local()) {
         BERTH_TRY(stdio.passing.add_preserved(context.arguments, /*listen=*/true));
         v1::CreateOptions options;
-        BERTH_ASSIGN(config, with_environment(std::move(config), stdio.passing.environment));
+        BERTH_ASSIGN(config, complete_config(std::move(config), stdio.passing.environment));
         options.set_spec(std::move(config));
         options.set_source_bundle(request.bundle());
         options.set_name(id);
