@@ -43,6 +43,7 @@ def add_options(parser):
     add("--secret-file", metavar="FILE", help="the VM's secret (default: a random one)")
     add("--secret-by", choices=_SECRET_WAYS, default="initramfs", help="how the guest gets it (default: initramfs)")
     add("--no-image", action="store_true", help="the kernel holds the image (initramfs/kernel --with-initramfs)")
+    add("--bare", action="store_true", help="the product's own image: the agent and the kernel's modules, nobody who runs a COMMAND")
     add("--agent", metavar="FILE", help="PID 1 (default: build/release/berth)")
     add("--ctl", metavar="FILE", help="berthctl (default: beside the agent)")
     add("--qemu", action="append", default=[], metavar="ARGS", help="more arguments for QEMU")
@@ -89,7 +90,8 @@ class Guest:
         with open(initrd, "wb") as output:
             if not options.no_image:
                 output.write(self.image(modules).bytes())
-            output.write(self._run_segment().bytes())
+            if not options.bare:
+                output.write(self._run_segment().bytes())
             if options.secret_by == "initramfs":
                 output.write(guest_image.secret_segment(secret))
         if options.vsock:
@@ -189,10 +191,18 @@ class Guest:
         options = self.options
         agent = options.agent or os.path.join(machine.TOP, "build/release/berth")
         ctl = options.ctl or os.path.join(os.path.dirname(agent), "berthctl")
-        for path in (agent, ctl):
+        for path in (agent, *(() if options.bare else (ctl,))):
             if not os.path.exists(path):
                 raise VmError(f"{path} is not there: run toolchain/build first")
         image = guest_image.base_image(agent)
+        if not options.bare:
+            self._tools(image, ctl)
+        if modules:
+            image.modules(modules, guest_image.module_names(os.path.join(machine.TOP, "initramfs/debian-modules")))
+        return image
+
+    @staticmethod
+    def _tools(image, ctl):
         image.file(os.path.realpath(ctl), "/usr/local/bin/berthctl", 0o755)
         image.file(os.path.realpath(machine.BUSYBOX), "/bin/busybox", 0o755)
         applets = subprocess.run([machine.BUSYBOX, "--list-full"], stdout=subprocess.PIPE, check=True).stdout.decode()
@@ -201,9 +211,6 @@ class Guest:
                 image.symlink("/" + applet, "/bin/busybox")
         image.data("/etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n")
         image.data("/etc/group", b"root:x:0:\n")
-        if modules:
-            image.modules(modules, guest_image.module_names(os.path.join(machine.TOP, "initramfs/debian-modules")))
-        return image
 
     def _run_segment(self):
         segment = guest_image.Image()
