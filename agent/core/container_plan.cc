@@ -324,6 +324,17 @@ bool needs_two_cgroup_levels(const ContainerSpec& spec) {
     return admin || has_writable_cgroup_mount(spec);
 }
 
+bool names_block_devices(const ContainerSpec& spec, std::span<const RootfsMount> rootfs) {
+    auto is_disk = [](std::string_view source) {
+        return source.starts_with("serial:") || source.find("/dev/") != std::string_view::npos;
+    };
+    for (const MountSpec& mount : spec.mounts)
+        if (is_disk(mount.source)) return true;
+    for (const RootfsMount& mount : rootfs)
+        if (is_disk(mount.source)) return true;
+    return false;
+}
+
 Status check_bind_source(std::string_view source, uint32_t st_mode, const GuestFacts& facts) {
     if ((st_mode & kModeMask) != kModeBlock) return ok();
     for (const BlockDevice& device : facts.block_devices)

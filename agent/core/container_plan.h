@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -113,6 +114,10 @@ void emit_device_node(LaunchPlanBuilder& builder, const std::string& label, cons
 // The second level of cgroups: a container that could undo its own limits (CAP_SYS_ADMIN, or a writable
 // cgroup mount) gets its limits and device program on an outer cgroup that its namespace does not show.
 bool needs_two_cgroup_levels(const ContainerSpec& spec);
+
+// True when a mount's source may be a disk of the host's ("serial:..." or below /dev): facts.block_devices
+// must be up to date for such a spec, and is not looked at for any other.
+bool names_block_devices(const ContainerSpec& spec, std::span<const RootfsMount> rootfs);
 
 // A node that a bind mount would bring in, as stat(2) of the source says: block devices PERMISSION_DENIED
 // unless attached by the host (`facts`), all else fine here; character devices are checked by the device

@@ -1,5 +1,5 @@
-// What this guest's kernel and devices can do, read once at boot (and again when a disk is attached) and
-// given to the planners as plain data.
+// What this guest's kernel and devices can do, read once at boot (its disks when a spec names one) and given
+// to the planners as plain data.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct BlockDevice {
 struct GuestFacts {
     uint32_t last_cap = 40;  // /proc/sys/kernel/cap_last_cap
     std::vector<Filesystem> filesystems;
-    std::vector<BlockDevice> block_devices;
+    std::vector<BlockDevice> block_devices;  // listed for a spec that names one
     bool apparmor = false;
     bool selinux = false;
     bool cgroup_namespaces = true;

@@ -1,7 +1,8 @@
 #include "agent/core/json.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <cstring>
+#include <optional>
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
@@ -39,19 +40,11 @@ class BoundedHandler {
     bool String(const char* text, rapidjson::SizeType length, bool copy) {
         return count() && document_.String(text, length, copy);
     }
-    bool StartObject() {
-        keys_.emplace_back();
-        return count() && deeper() && document_.StartObject();
-    }
+    bool StartObject() { return count() && deeper() && document_.StartObject(); }
     bool Key(const char* text, rapidjson::SizeType length, bool copy) {
-        if (!keys_.back().emplace(text, length).second) {
-            problem_ = "the key " + quoted(std::string_view(text, length)) + " occurs twice in one object";
-            return false;
-        }
         return document_.Key(text, length, copy);
     }
     bool EndObject(rapidjson::SizeType members) {
-        keys_.pop_back();
         --depth_;
         return document_.EndObject(members);
     }
@@ -74,7 +67,6 @@ class BoundedHandler {
     }
 
     rapidjson::Document& document_;
-    std::vector<std::unordered_set<std::string>> keys_;
     std::string problem_;
     size_t values_ = 0;
     size_t depth_ = 0;
@@ -86,15 +78,92 @@ struct Generator {
     std::string problem;
 
     bool operator()(rapidjson::Document& document) {
-        constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag;
         BoundedHandler handler(document);
         rapidjson::MemoryStream stream(text.data(), text.size());
         rapidjson::Reader reader;
-        parsed = reader.Parse<kFlags>(stream, handler);
+        parsed =
+            reader.Parse<rapidjson::kParseNoFlags>(stream, handler);  // no deeper than the handler allows
         problem = handler.problem();
         return !parsed.IsError();
     }
 };
+
+// Bytes of the UTF-8 character that `text` (not empty) begins with; 0: none, or one that RFC 3629 forbids.
+size_t utf8_length(std::string_view text) {
+    auto byte = [&](size_t index) {
+        return index < text.size() ? static_cast<unsigned char>(text[index]) : 0u;
+    };
+    auto is_tail = [&](size_t index) { return (byte(index) & 0xC0) == 0x80; };
+    unsigned first = byte(0);
+    if (first < 0x80) return 1;
+    if (first >= 0xC2 && first <= 0xDF) return is_tail(1) ? 2 : 0;
+    if ((first & 0xF0) == 0xE0) {
+        bool is_overlong = first == 0xE0 && byte(1) < 0xA0;
+        bool is_surrogate = first == 0xED && byte(1) > 0x9F;
+        return is_tail(1) && is_tail(2) && !is_overlong && !is_surrogate ? 3 : 0;
+    }
+    if (first >= 0xF0 && first <= 0xF4) {
+        bool is_overlong = first == 0xF0 && byte(1) < 0x90;
+        bool is_beyond = first == 0xF4 && byte(1) > 0x8F;
+        return is_tail(1) && is_tail(2) && is_tail(3) && !is_overlong && !is_beyond ? 4 : 0;
+    }
+    return 0;
+}
+
+// The offset of the first byte that is not UTF-8; the size: there is none. Eight at a time while they are
+// ASCII, as nearly all of a spec is: rapidjson's own check goes byte by byte.
+size_t find_invalid_utf8(std::string_view text) {
+    size_t at = 0;
+    while (at < text.size()) {
+        uint64_t eight = 0;
+        if (text.size() - at >= sizeof eight) {
+            memcpy(&eight, text.data() + at, sizeof eight);
+            if ((eight & 0x8080808080808080u) == 0) {
+                at += sizeof eight;
+                continue;
+            }
+        }
+        size_t length = utf8_length(text.substr(at));
+        if (length == 0) return at;
+        at += length;
+    }
+    return at;
+}
+
+std::string_view name_of(const JsonValue::Member& member) {
+    return {member.name.GetString(), member.name.GetStringLength()};
+}
+
+// A key that occurs twice in one object, which every parser takes for something else.
+std::optional<std::string_view> find_twin_in(const JsonValue& object) {
+    constexpr rapidjson::SizeType kFew = 12;
+    if (object.MemberCount() <= kFew) {
+        for (auto one = object.MemberBegin(); one != object.MemberEnd(); ++one)
+            for (auto other = object.MemberBegin(); other != one; ++other)
+                if (name_of(*one) == name_of(*other)) return name_of(*one);
+        return std::nullopt;
+    }
+    std::vector<std::string_view> names;
+    names.reserve(object.MemberCount());
+    for (auto member = object.MemberBegin(); member != object.MemberEnd(); ++member)
+        names.push_back(name_of(*member));
+    std::sort(names.begin(), names.end());
+    auto twin = std::adjacent_find(names.begin(), names.end());
+    return twin == names.end() ? std::nullopt : std::optional(*twin);
+}
+
+// As deep as the document is nested, which is bounded.
+std::optional<std::string_view> find_twin(const JsonValue& value) {
+    if (value.IsArray()) {
+        for (const JsonValue& element : value.GetArray())
+            if (auto twin = find_twin(element)) return twin;
+    }
+    if (!value.IsObject()) return std::nullopt;
+    if (auto twin = find_twin_in(value)) return twin;
+    for (auto member = value.MemberBegin(); member != value.MemberEnd(); ++member)
+        if (auto twin = find_twin(member->value)) return twin;
+    return std::nullopt;
+}
 
 }  // namespace
 
@@ -105,6 +174,8 @@ Result<rapidjson::Document> parse_json(std::string_view text) {
     // A MemoryStream reads a NUL byte as the end of its text and would not look at what follows.
     if (size_t nul = text.find('\0'); nul != std::string_view::npos)
         return invalid(format("JSON: a NUL byte at offset %zu", nul));
+    if (size_t bad = find_invalid_utf8(text); bad != text.size())
+        return invalid(format("JSON: not UTF-8 at offset %zu", bad));
     rapidjson::Document document;
     Generator generator{.text = text, .parsed = {}, .problem = {}};
     document.Populate(generator);
@@ -113,6 +184,8 @@ Result<rapidjson::Document> parse_json(std::string_view text) {
         return invalid(format("JSON: %s (at offset %zu)",
                               rapidjson::GetParseError_En(generator.parsed.Code()),
                               generator.parsed.Offset()));
+    if (auto twin = find_twin(document))
+        return invalid("JSON: the key " + quoted(*twin) + " occurs twice in one object");
     return document;
 }
 

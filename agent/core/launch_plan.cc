@@ -52,8 +52,11 @@ LaunchPlanBuilder::LaunchPlanBuilder(PlanKind kind) {
 }
 
 PlanString LaunchPlanBuilder::string(std::string_view text) {
-    auto known = interned_.find(std::string(text));
-    if (known != interned_.end()) return known->second;
+    // Labels and paths repeat, mostly one after the other: the last one at each hash is remembered.
+    uint32_t hash = 0;
+    for (char character : text) hash = hash * 31 + static_cast<unsigned char>(character);
+    PlanString& recent = recent_[hash % recent_.size()];
+    if (recent.offset != 0 && text_of(recent) == text) return recent;
     if (nul_in_.empty() && text.find('\0') != std::string_view::npos) nul_in_ = text;
     PlanString placed{static_cast<uint32_t>(sizeof(PlanHeader) + pool_.size()),
                       static_cast<uint32_t>(text.size())};
@@ -64,8 +67,13 @@ PlanString LaunchPlanBuilder::string(std::string_view text) {
         pool_.resize(limits::kLaunchPlanBytes + 1);
     }
     pool_.push_back('\0');
-    interned_.emplace(std::string(text), placed);
+    // (What does not fit is not in the pool.)
+    recent = pool_.size() <= limits::kLaunchPlanBytes ? placed : PlanString{};
     return placed;
+}
+
+std::string_view LaunchPlanBuilder::text_of(PlanString placed) const {
+    return std::string_view(pool_).substr(placed.offset - sizeof(PlanHeader), placed.length);
 }
 
 PlanString LaunchPlanBuilder::bytes(std::span<const std::byte> content) {
@@ -92,8 +100,7 @@ int32_t LaunchPlanBuilder::id_map_slot(std::string_view uid_map, std::string_vie
     wanted.uid_map = string(uid_map);
     wanted.gid_map = string(gid_map);
     for (const PlanIdMap& known : id_maps_)
-        if (known.uid_map.offset == wanted.uid_map.offset && known.gid_map.offset == wanted.gid_map.offset)
-            return known.slot;
+        if (text_of(known.uid_map) == uid_map && text_of(known.gid_map) == gid_map) return known.slot;
     FdRequest request;
     request.source = FdSource::kUserNamespace;
     request.label = "user namespace of an id-mapped mount";

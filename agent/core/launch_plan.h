@@ -7,13 +7,13 @@
 // (`mount 7 (tmpfs on /run)`).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <unordered_map>
 #include <vector>
 
 #include "agent/core/result.h"
@@ -273,7 +273,7 @@ class LaunchPlanBuilder {
     explicit LaunchPlanBuilder(PlanKind kind);
 
     PlanHeader& header() { return header_; }
-    PlanString string(std::string_view text);              // interned, NUL-terminated
+    PlanString string(std::string_view text);              // NUL-terminated; the recent ones are shared
     PlanString bytes(std::span<const std::byte> content);  // 8-aligned
     int32_t slot(FdRequest request);                       // the next slot
     // A slot for a user namespace of these maps (texts as /proc/PID/uid_map takes them); one for equal maps.
@@ -295,6 +295,7 @@ class LaunchPlanBuilder {
     Result<LaunchPlan> finish() &&;
 
  private:
+    std::string_view text_of(PlanString placed) const;  // of string()
     PlanHeader header_;
     std::vector<PlanStep> steps_;
     std::vector<std::string> argv_;
@@ -302,10 +303,10 @@ class LaunchPlanBuilder {
     std::vector<FdRequest> fds_;
     std::vector<PlanIdMap> id_maps_;
     std::vector<PlanNetDevice> net_devices_;
-    std::string pool_;  // begins right after the header, so that offsets are final
-                        // when they are given out
-    std::unordered_map<std::string, PlanString> interned_;
-    std::string nul_in_;  // the first string with a NUL byte
+    std::string pool_;                     // begins right after the header, so that offsets are final
+                                           // when they are given out
+    std::array<PlanString, 64> recent_{};  // of string(), by hash
+    std::string nul_in_;                   // the first string with a NUL byte
 };
 
 // True when every offset, slot, jump and op of `blob` is inside its bounds, so that the child can walk it

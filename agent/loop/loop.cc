@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "agent/core/uninitialized.h"
 #include "agent/loop/ring.h"
 
 namespace berth::loop {
@@ -186,7 +187,7 @@ void Loop::enter(bool wait) {
 
 void Loop::deliver() {
     completions_.clear();
-    std::array<RingCompletion, kBatch> batch;
+    BERTH_UNINITIALIZED std::array<RingCompletion, kBatch> batch;
     size_t count = ring_->reap(batch);
     for (size_t i = 0; i < count; ++i) {
         if (batch[i].user_data == kNobody) continue;

@@ -14,9 +14,10 @@ struct io_uring_sqe;
 namespace berth::loop {
 
 struct RingCompletion {
-    uint64_t user_data = 0;
-    int32_t result = 0;
-    bool more = false;  // IORING_CQE_F_MORE: the multishot operation stays armed
+    // No initialisers: the loop has an array of these on the stack in each turn.
+    uint64_t user_data;
+    int32_t result;
+    bool more;  // IORING_CQE_F_MORE: the multishot operation stays armed
 };
 
 class Ring {

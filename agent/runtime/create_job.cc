@@ -127,9 +127,14 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
     BERTH_ASSIGN(plans.device_filter,
                  core::build_device_filter(spec.resources.devices.value_or(no_rules), {}));
 
-    core::GuestFacts facts = runtime_.guest().facts;
-    facts.agent_dir = runtime_.config().run_dir;
-    facts.block_devices = list_block_devices();
+    core::GuestFacts own_facts;
+    const core::GuestFacts* known = &runtime_.guest().facts;
+    if (core::names_block_devices(spec, request.rootfs)) {
+        own_facts = *known;
+        own_facts.block_devices = list_block_devices();  // the host may have attached one since the boot
+        known = &own_facts;
+    }
+    const core::GuestFacts& facts = *known;
     core::ContainerLaunch launch;
     launch.spec = &spec;
     launch.facts = &facts;

@@ -135,7 +135,7 @@ core::Result<GuestProbe> probe_guest(const core::AgentConfig& config) {
         core::parse_number<uint32_t>(core::trim(read_whole_file("/proc/sys/kernel/cap_last_cap")))
             .value_or(40);
     probe.facts.filesystems = list_filesystems();
-    probe.facts.block_devices = list_block_devices();
+    probe.facts.agent_dir = config.run_dir;
     probe.facts.apparmor = core::trim(read_whole_file("/sys/module/apparmor/parameters/enabled")) == "Y";
     probe.facts.selinux = access("/sys/fs/selinux/enforce", F_OK) == 0;
     if (std::string files = read_whole_file("/sys/kernel/cgroup/delegate"); !files.empty())

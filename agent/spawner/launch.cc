@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -331,17 +332,29 @@ void raise_hard_limit(const Child& child, const PlanStep& step) {
     ::prlimit(child.pid, resource, &limit, nullptr);
 }
 
+// What is set through /proc/PID; a plain plan needs nothing of it, and looking it up is not cheap.
+bool needs_process_folder(const PlanHeader& header, std::span<const PlanStep> steps) {
+    if (header.uid_map.length > 0 || header.gid_map.length > 0 || header.setgroups_deny == 1 ||
+        header.net_devices.count > 0) {
+        return true;
+    }
+    return std::any_of(steps.begin(), steps.end(),
+                       [](const PlanStep& step) { return step.op == core::PlanOp::kOomScoreAdj; });
+}
+
 Outcome set_from_outside(const Request& request, const Child& child) {
     std::span<const PlanStep> steps(
         reinterpret_cast<const PlanStep*>(request.plan.data() + request.header.steps.offset),
         request.header.steps.count);
     char number[24];
-    std::snprintf(number, sizeof(number), "%d", child.pid);
-    sys::UniqueFd process(
-        ::openat(request.surroundings.proc.get(), number, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    sys::UniqueFd process;
+    if (needs_process_folder(request.header, steps)) {
+        std::snprintf(number, sizeof(number), "%d", child.pid);
+        process.reset(::openat(request.surroundings.proc.get(), number, O_PATH | O_DIRECTORY | O_CLOEXEC));
+        if (!process.valid()) return failed("open /proc/PID");
+    }
     // Were the child gone, the number could be somebody else's by now.
     if (!is_alive(child)) return Outcome{ESRCH, "child ended"};
-    if (!process.valid()) return failed("open /proc/PID");
     Outcome outcome = write_mappings(request, process.get());
     if (!outcome.failed()) outcome = give_net_devices(request, process.get());
     for (const PlanStep& step : steps) {

@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "agent/core/uninitialized.h"
+
 namespace berth::sys {
 
 using core::errno_error;
@@ -21,7 +23,7 @@ core::Status send_with_fds(FdRef socket, std::span<const std::byte> bytes, std::
                            int flags) {
     if (fds.size() > kFdsPerMessage) return errno_error(EINVAL, "sendmsg (too many descriptors)");
     iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
+    BERTH_UNINITIALIZED alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
@@ -47,7 +49,7 @@ core::Status send_with_fds(FdRef socket, std::span<const std::byte> bytes, std::
 
 core::Result<Received> receive_with_fds(FdRef socket, std::span<std::byte> buffer, int flags) {
     iovec part{buffer.data(), buffer.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
+    BERTH_UNINITIALIZED alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;

@@ -453,6 +453,25 @@ TEST_CASE("the agent's folder is where the facts say") {
           "mounts[0].source: \"/tmp/agent/state/vol\" would show the agent's /tmp/agent");
 }
 
+TEST_CASE("the guest's disks are listed for a spec that may name one, and for no other") {
+    ContainerSpec spec;
+    CHECK_FALSE(names_block_devices(spec, {}));
+    for (const char* source : {"proc", "tmpfs", "devpts", "/srv/dev", "overlay", ""}) {
+        spec.mounts.push_back(MountSpec{"/a", "bind", source, {}});
+        INFO(source);
+        CHECK_FALSE(names_block_devices(spec, {}));
+    }
+    for (const char* source : {"serial:data", "/dev/vdb", "//dev/vdb", "/srv/../dev/vdb"}) {
+        INFO(source);
+        ContainerSpec with = spec;
+        with.mounts.push_back(MountSpec{"/b", "ext4", source, {}});
+        CHECK(names_block_devices(with, {}));
+        RootfsMount root;
+        root.source = source;
+        CHECK(names_block_devices(spec, std::span<const RootfsMount>(&root, 1)));
+    }
+}
+
 TEST_CASE("bind sources that are nodes") {
     GuestFacts facts = guest();
     CHECK(check_bind_source("/srv", 0040755, facts).ok());

@@ -28,7 +28,7 @@ TEST_CASE("parse_json takes one value and nothing else") {
         {"{\"a\": 1", "JSON: Missing a comma or '}' after an object member. (at offset 7)"},
         {"{\"a\": }", "JSON: Invalid value. (at offset 6)"},
         {"{\"a\": 1,}", "JSON: Missing a name for object member. (at offset 8)"},
-        {"{\"a\": \"\x80\"}", "JSON: Invalid encoding in string. (at offset 7)"},
+        {"{\"a\": \"\x80\"}", "JSON: not UTF-8 at offset 7"},
         {"{\"a\": 1, \"a\": 2}", "JSON: the key \"a\" occurs twice in one object"},
         {"[{\"x\": {\"a\\u0062\": 1, \"ab\": 2}}]", "JSON: the key \"ab\" occurs twice in one object"},
         {std::string_view("{\"a\": 1}\0{}", 11), "JSON: a NUL byte at offset 8"},
@@ -39,6 +39,57 @@ TEST_CASE("parse_json takes one value and nothing else") {
         CAPTURE(row.text);
         CHECK(error_of(row.text) == row.error);
     }
+}
+
+TEST_CASE("parse_json takes UTF-8 as RFC 3629 has it, wherever it stands") {
+    const struct {
+        std::string_view bytes;
+        bool is_valid;
+    } rows[] = {
+        {"\x7f", true},
+        {"\xc2\x80", true},
+        {"\xdf\xbf", true},
+        {"\xe0\xa0\x80", true},
+        {"\xed\x9f\xbf", true},
+        {"\xee\x80\x80", true},
+        {"\xef\xbf\xbf", true},
+        {"\xf0\x90\x80\x80", true},
+        {"\xf4\x8f\xbf\xbf", true},
+        {"\x80", false},
+        {"\xbf", false},
+        {"\xc0\x80", false},
+        {"\xc1\xbf", false},
+        {"\xc2", false},
+        {"\xc2\x41", false},
+        {"\xe0\x9f\xbf", false},
+        {"\xe1\x80", false},
+        {"\xe1\x80\x41", false},
+        {"\xed\xa0\x80", false},
+        {"\xf0\x8f\xbf\xbf", false},
+        {"\xf1\x80\x80", false},
+        {"\xf4\x90\x80\x80", false},
+        {"\xf5\x80\x80\x80", false},
+        {"\xff", false},
+    };
+    for (const auto& row : rows) {
+        for (size_t before = 0; before < 10; ++before) {
+            std::string text = "\"" + std::string(before, 'a') + std::string(row.bytes);
+            CAPTURE(row.bytes);
+            CAPTURE(before);
+            std::string error = format("JSON: not UTF-8 at offset %zu", before + 1);
+            CHECK(error_of(text + "\"") == (row.is_valid ? "" : error));
+            // At the very end there is nothing to look at behind it.
+            CHECK(error_of(text).starts_with(row.is_valid ? "JSON: Missing a closing quotation" : error));
+        }
+    }
+}
+
+TEST_CASE("parse_json finds a twin among many keys, and deep down") {
+    std::string object = "{\"twin\": 1";
+    for (int i = 0; i < 40; ++i) object += format(", \"k%d\": [%d]", i, i);
+    CHECK(error_of(object + "}") == "");
+    CHECK(error_of("[1, {\"a\": [[" + object + ", \"twin\": 2}]]}]") ==
+          "JSON: the key \"twin\" occurs twice in one object");
 }
 
 TEST_CASE("parse_json is bounded") {
