@@ -12,7 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
-#include <unordered_map>
+#include <unordered_set>
 
 #include "agent/core/text.h"
 #include "agent/sys/fd.h"
@@ -121,21 +121,6 @@ core::Status add_rule(const Context& context, const SeccompRule& rule, const std
     return core::errno_error(-err, rule.path + ": " + core::quoted(name));
 }
 
-// Two rules without arguments that want different things of one call: libseccomp keeps one of them and says
-// nothing.
-core::Status check_contradictions(const SeccompProfile& profile) {
-    std::unordered_map<std::string_view, SeccompVerdict> seen;
-    for (const SeccompRule& rule : profile.rules) {
-        if (!rule.arguments.empty() || rule.verdict == profile.fallback) continue;
-        for (const std::string& name : rule.names) {
-            auto [earlier, is_new] = seen.try_emplace(name, rule.verdict);
-            if (is_new || earlier->second == rule.verdict) continue;
-            return core::invalid(rule.path + ": " + core::quoted(name) + " contradicts an earlier rule");
-        }
-    }
-    return core::ok();
-}
-
 // The largest number that the profile names on `architecture`, or -1.
 int newest_named(const SeccompProfile& profile, const Architecture& architecture) {
     int newest = -1;
@@ -200,7 +185,6 @@ core::Result<std::vector<sock_filter>> exported(const Context& context) {
 
 core::Result<std::vector<sock_filter>> compile_profile(const SeccompProfile& profile,
                                                        std::vector<std::string>* unknown_names) {
-    BERTH_TRY(check_contradictions(profile));
     Context context(seccomp_init(libseccomp_action(profile.fallback)));
     if (!context)
         return core::make_error(core::Code::kFailedPrecondition, "linux.seccomp: default action refused");
@@ -212,12 +196,16 @@ core::Result<std::vector<sock_filter>> compile_profile(const SeccompProfile& pro
     // 2: a binary tree over the call numbers.
     int err = seccomp_attr_set(context.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2);
     if (err != 0) return core::errno_error(-err, "linux.seccomp: optimize");
+    // Of two rules without arguments for one call the first one counts, as libseccomp has it and other
+    // runtimes with it: the profile of podman and buildah allows setns and then denies it.
+    std::unordered_set<std::string_view> decided;
     for (const SeccompRule& rule : profile.rules) {
         for (const std::string& name : rule.names) {
             int number = seccomp_syscall_resolve_name(name.c_str());
             if (number == __NR_SCMP_ERROR) {
                 if (unknown_names != nullptr) unknown_names->push_back(name);
             } else if (rule.verdict != profile.fallback) {
+                if (rule.arguments.empty() && !decided.insert(name).second) continue;
                 BERTH_TRY(add_rule(context, rule, name, number));
             }
         }

@@ -18,9 +18,9 @@ namespace berth::sys {
 // that this kernel could run. As runc: a rule with the default's own verdict is left out; calls that are
 // newer than every call the profile names answer ENOSYS when the default denies (so that a libc falls back),
 // but not those that a rule names. System calls that libseccomp does not know are left out, and put into
-// `unknown_names` when that is not null. INVALID_ARGUMENT when two rules contradict each other or the program
-// is longer than the kernel takes. Allocates; makes a memfd; takes about a millisecond: callers keep the
-// result by core::seccomp_cache_key().
+// `unknown_names` when that is not null. Of two rules without arguments for one call the first one counts.
+// INVALID_ARGUMENT when the program is longer than the kernel takes. Allocates; makes a memfd; takes about a
+// millisecond: callers keep the result by core::seccomp_cache_key().
 core::Result<std::vector<sock_filter>> compile_profile(const core::SeccompProfile& profile,
                                                        std::vector<std::string>* unknown_names = nullptr);
 
