@@ -70,7 +70,10 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
         BERTH_ASSIGN(init_cgroup, open_sub_cgroup(container, process.sub_cgroup));
         sources.cgroup = init_cgroup.get();
     }
-    if (process.retried_in_init_cgroup) {
+    // Beside an init that manages its cgroups: a process in the one that it was given would keep it from
+    // passing its controllers on (systemd tries that once, while it boots).
+    bool is_manager = container.cgroup.two_levels() && process.sub_cgroup.empty();
+    if (process.retried_in_init_cgroup || is_manager) {
         BERTH_ASSIGN(init_cgroup, open_cgroup_of(container.init()));
         sources.cgroup = init_cgroup.get();
     }
