@@ -132,7 +132,8 @@ def _check(spec, out):
     expect_eq("cwd", seen.one("cwd"), process.get("cwd", "/"))
     mapping = next((each for each in linux.get("uidMappings", []) if each["containerID"] == 0), None)
     if "user" in spaces:
-        expect_eq("user namespace", seen.one("map"), f"0 {mapping['hostID']} {mapping['size']}")
+        # Without any, berthctl maps the caller and what /etc/subuid gives to it: nothing, here.
+        expect_eq("user namespace", seen.one("map"), f"0 {mapping['hostID']} {mapping['size']}" if mapping else "0 0 1")
     if "hostname" in spec:
         expect_eq("host name", seen.one("hostname"), spec["hostname"])
     if "pid" in spaces and _is_shell(spec):
@@ -165,6 +166,8 @@ def _all(guest, complete, names):
     expect_eq("specs and outcomes", sorted(outcomes), sorted(there))
     wrong = []
     for name in names(outcomes):
+        if os.environ.get("BERTH_SPECS", "") not in name:
+            continue  # a person looks at one of them
         why = _judge(guest, name, outcomes[name][complete], complete)
         if why:
             wrong.append(f"{name}: {why}")

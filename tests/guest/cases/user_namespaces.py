@@ -233,6 +233,23 @@ def case_delegated_cgroup(guest):
     expect("status 1" in out, out)
 
 
+def case_exec_beside_a_manager_of_cgroups(guest):
+    """It runs where the init went, so that nothing is in the way of the controllers."""
+    value = with_user("mkdir /sys/fs/cgroup/sub && echo 1 >/sys/fs/cgroup/sub/cgroup.procs && exec sleep 1000")
+    value["mounts"] = [mount for mount in value["mounts"] if mount["type"] != "cgroup"]
+    value["mounts"].append({"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": ["rw"]})
+    out = guest.check(script(MAPPED + f"""
+        snapshot m
+        berthctl run -d -b {WORK}/m m || fail run
+        moved() {{ berthctl exec --no-stdin m cat /proc/1/cgroup | grep -q sub; }}
+        wait_for 20 moved || fail "it did not move"
+        berthctl exec --no-stdin m sh -c 'cat /proc/self/cgroup; echo +pids >/sys/fs/cgroup/cgroup.subtree_control; echo status $?; ls /sys/fs/cgroup/sub/pids.max'
+        berthctl exec --no-stdin m cat /proc/self/cgroup
+        berthctl delete -f m
+        expect_unchanged m""", m=value), 120)
+    expect_eq("what it saw", out.split("\n"), ["0::/sub", "status 0", "/sys/fs/cgroup/sub/pids.max", "0::/sub", ""])
+
+
 def case_hooks_of_a_user_namespace(guest):
     """createRuntime runs as the guest's root, createContainer and startContainer as the namespace's."""
     out = "/run/test/userns-hooks"
