@@ -187,7 +187,11 @@ bool add_original_groups(Document& document) {
 core::Status add_capability(std::string_view name, JsonValue& process, Document& document) {
     if (!name.starts_with("CAP_")) return core::invalid("--cap must be a name such as CAP_NET_ADMIN");
     JsonValue& sets = member(process, "capabilities", JsonValue(rapidjson::kObjectType), document);
-    for (const char* set : {"bounding", "effective", "permitted"}) {
+    // runc's rule: who inherits capabilities inherits this one, too.
+    bool inherits = !is_empty_list(sets, "inheritable");
+    for (const char* set : {"bounding", "effective", "permitted", "inheritable", "ambient"}) {
+        bool is_inherited = set[0] == 'i' || set[0] == 'a';
+        if (is_inherited && !inherits) continue;
         JsonValue& names = member(sets, set, JsonValue(rapidjson::kArrayType), document);
         names.PushBack(string_value(name, document), document.GetAllocator());
     }

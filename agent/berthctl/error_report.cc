@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -32,6 +33,24 @@ std::string errno_words(std::string_view name) {
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
     for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
         text.replace(at, from.size(), to);
+}
+
+// What crun says of a key of linux.resources.unified that is not one of the agent's; empty: it is about no
+// such key.
+std::string words_of_unified(std::string_view message) {
+    constexpr std::string_view kBefore = "unified[\"";
+    constexpr std::string_view kControllers[] = {"cgroup", "cpu",  "cpuset", "hugetlb", "io",
+                                                 "memory", "misc", "pids",   "rdma"};
+    size_t at = message.find(kBefore);
+    if (at == message.npos || message.find("; allowed are ") == message.npos) return {};
+    std::string_view key = message.substr(at + kBefore.size());
+    key = key.substr(0, key.find("\"]"));
+    std::string_view controller = key.substr(0, key.find('.'));
+    if (controller.size() == key.size() || controller.empty())
+        return "the specified key has not the form CONTROLLER.VALUE `" + std::string(key) + "`";
+    if (std::find(std::begin(kControllers), std::end(kControllers), controller) == std::end(kControllers))
+        return "the requested cgroup controller `" + std::string(controller) + "` is not available";
+    return "no such file or directory for a container";
 }
 
 }  // namespace
@@ -92,6 +111,9 @@ std::string told_message(const core::Error& error, std::string_view agent_id, st
     if (error.code == core::Code::kNotFound && message.find("container \"") != message.npos &&
         message.ends_with(": not found"))
         message += " (container does not exist)";
+    if (std::string unified = words_of_unified(message); !unified.empty()) message += " (" + unified + ")";
+    if (error.code == core::Code::kInvalidArgument && user_id.find('/') != user_id.npos)
+        message += " (invalid character `/` in the ID)";
     // What other runtimes say, which some of those who run them look for.
     constexpr std::pair<std::string_view, std::string_view> kAlso[] = {
         {"a container of that id exists", "already exists"},

@@ -93,7 +93,6 @@ core::Status Passing::add_preserved(const Arguments& arguments, bool listen) {
     for (uint32_t i = 0; i < activated + preserved; ++i) {
         auto fd = static_cast<int>(i) + kFirstExtra;
         if (!is_open(fd)) {
-            if (i < activated) return core::errno_error(EBADF, core::format("LISTEN_FDS: descriptor %d", fd));
             continue;
         }
         if (i >= activated) found++;

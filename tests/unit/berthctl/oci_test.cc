@@ -66,6 +66,12 @@ TEST_CASE("errors are told in the words that people look for") {
         {Code::kNotFound, R"(start "x": exec "sh": execve: ENOENT)",
          R"(start "web": exec "sh": execve: ENOENT (no such file or directory))"},
         {Code::kInternal, "EPERM", "EPERM (operation not permitted)"},
+        {Code::kInvalidArgument, R"(a.unified["foo.bar"]: unknown; allowed are x)",
+         R"(a.unified["foo.bar"]: unknown; allowed are x (the requested cgroup controller `foo` is not available))"},
+        {Code::kInvalidArgument, R"(a.unified["KEY"]: unknown; allowed are x)",
+         R"(a.unified["KEY"]: unknown; allowed are x (the specified key has not the form CONTROLLER.VALUE `KEY`))"},
+        {Code::kInvalidArgument, R"(a.unified["memory.x"]: unknown; allowed are x)",
+         R"(a.unified["memory.x"]: unknown; allowed are x (no such file or directory for a container))"},
         {Code::kInternal, "mount 7: fsmount: EINVAL (tmpfs: Unknown parameter 'x')",
          "mount 7: fsmount: EINVAL (tmpfs: Unknown parameter 'x')"},
     };
