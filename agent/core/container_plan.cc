@@ -241,11 +241,41 @@ std::vector<DeviceSpec> device_nodes(const ContainerSpec& spec) {
     return nodes;
 }
 
+Status refuse_owners_requests(const ContainerSpec& spec) {
+    for (size_t i = 0; i < spec.namespaces.size(); ++i) {
+        if (spec.namespaces[i].flag == kNewMount && !spec.namespaces[i].path.empty()) {
+            return make_error(
+                Code::kUnimplemented,
+                format("linux.namespaces[%zu].path: joining a mount namespace is not supported", i));
+        }
+    }
+    for (size_t i = 0; i < spec.mounts.size(); ++i) {
+        const MountOptions& options = spec.mounts[i].options;
+        if (!options.bind || (options.data.empty() && options.superblock_flags.empty())) continue;
+        std::string word(options.data.empty() ? std::string_view(options.superblock_flags[0])
+                                              : std::string_view(options.data[0]));
+        return invalid(
+            format("mounts[%zu].options: a bind mount cannot take %s, which only a filesystem could", i,
+                   quoted(word).c_str()));
+    }
+    for (size_t i = 0; i < spec.devices.size(); ++i) {
+        if (spec.devices[i].type == 'b') {
+            return make_error(
+                Code::kPermissionDenied,
+                format("linux.devices[%zu].type: block devices are not given to containers", i));
+        }
+    }
+    return ok();
+}
+
 void emit_device_node(LaunchPlanBuilder& builder, const std::string& label, const DeviceSpec& device) {
     PlanString path = builder.string(device.path);
     PlanStep& step = builder.step(PlanOp::kNode, label);
     step.s1 = path;
-    step.a = (device.type == 'p' ? kModeFifo : kModeCharacter) | device.mode;
+    uint64_t kind = kModeCharacter;
+    if (device.type == 'p') kind = kModeFifo;
+    if (device.type == 'b') kind = kModeBlock;
+    step.a = kind | device.mode;
     step.b = device.type == 'p' ? 0 : kernel_device_number(device.major, device.minor);
     step.c = uint64_t{device.uid} << 32 | device.gid;
 }

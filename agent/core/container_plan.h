@@ -79,12 +79,13 @@ struct ExecLaunch {
     std::string id;  // the container's
     StdioLayout stdio;
     SeccompPrograms seccomp;
-    std::string executable;  // what is run instead of args[0]
+    std::string executable;   // what is run instead of args[0]
+    bool may_exceed = false;  // asked for by the machine's own root, as `crun exec --cap` is
 };
 
 // The plan of one more process in a running container. It joins by the init's pidfd; what `process` leaves
-// out is the container's; it never gets what the init does not have (capabilities outside of the init's
-// bounding set: PERMISSION_DENIED; no_new_privs stays on when the container has it).
+// out is the container's; unless `may_exceed` it never gets what the init does not have (capabilities outside
+// of the init's bounding set: PERMISSION_DENIED; no_new_privs stays on when the container has it).
 Result<LaunchPlan> plan_exec(const ExecLaunch& launch);
 
 struct HookLaunch {
@@ -109,6 +110,11 @@ void emit_names(LaunchPlanBuilder& builder, const ContainerSpec& spec);  // host
 void emit_cut_off(LaunchPlanBuilder& builder, const ContainerSpec& spec);
 // What goes into /dev: the default nodes that the spec does not replace, then the spec's.
 std::vector<DeviceSpec> device_nodes(const ContainerSpec& spec);
+
+// What only root of a machine with its own init may ask for, as it may of crun and runc: a block device's
+// node (PERMISSION_DENIED), a mount namespace to join (UNIMPLEMENTED), and a bind mount with options of a
+// filesystem, which are then ignored (INVALID_ARGUMENT).
+Status refuse_owners_requests(const ContainerSpec& spec);
 void emit_device_node(LaunchPlanBuilder& builder, const std::string& label, const DeviceSpec& device);
 
 // The second level of cgroups: a container that could undo its own limits (CAP_SYS_ADMIN, or a writable

@@ -123,8 +123,8 @@ struct MountSpec {
 
 struct DeviceSpec {
     std::string path;    // cleaned
-    char type = 'c';     // c, u (same as c), p
-    uint32_t major = 0;  // of c and u
+    char type = 'c';     // c, u (same as c), b, p
+    uint32_t major = 0;  // of c, u and b
     uint32_t minor = 0;
     uint32_t mode = 0666;  // permission bits
     uint32_t uid = 0;

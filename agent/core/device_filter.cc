@@ -170,11 +170,19 @@ void emit_verdict(Program& program) {
 }  // namespace
 
 Result<std::vector<FlatDeviceRule>> flatten_device_rules(std::span<const DeviceRule> rules,
-                                                         std::span<const DeviceNumber> attached) {
+                                                         std::span<const DeviceNumber> attached,
+                                                         BlockDevices blocks) {
     Rules out;
     append_defaults(out);
     for (size_t i = 0; i < rules.size(); ++i) {
-        if (rules[i].allow) {
+        const DeviceRule& rule = rules[i];
+        if (rule.allow && blocks == BlockDevices::kEvery) {
+            out.push_back({.allow = true,
+                           .type = rule.type,
+                           .major = rule.major,
+                           .minor = rule.minor,
+                           .access = rule.access});
+        } else if (rule.allow) {
             BERTH_TRY(append_allow(out, rules[i], i, attached));
         } else {
             append_deny(out, rules[i]);
@@ -184,8 +192,9 @@ Result<std::vector<FlatDeviceRule>> flatten_device_rules(std::span<const DeviceR
 }
 
 Result<std::vector<bpf_insn>> build_device_filter(std::span<const DeviceRule> rules,
-                                                  std::span<const DeviceNumber> attached) {
-    BERTH_ASSIGN(Rules flat, flatten_device_rules(rules, attached));
+                                                  std::span<const DeviceNumber> attached,
+                                                  BlockDevices blocks) {
+    BERTH_ASSIGN(Rules flat, flatten_device_rules(rules, attached, blocks));
     Program program;
     // access_type is (asked << 16) | type.
     program.push_back(load_word(BPF_REG_2, offsetof(bpf_cgroup_dev_ctx, access_type)));

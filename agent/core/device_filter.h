@@ -33,6 +33,10 @@ struct DeviceNumber {
 //   - an allowing "b" rule with a wildcard grants mknod as asked (a node alone opens nothing), and read and
 //     write of the matching `attached` devices only;
 //   - an allowing "b" rule for one device that is not attached, with read or write, is refused.
+// None of that binds the machine's own root (BlockDevices::kEvery), whose numbers are those of this machine:
+// rules then mean what they say.
+enum class BlockDevices : uint8_t { kAttached, kEvery };
+
 struct FlatDeviceRule {
     enum class Scope : uint8_t { kEvery, kDefaults, kNotDefaults };  // by is_default_device()
 
@@ -49,11 +53,13 @@ struct FlatDeviceRule {
 // that the host has attached and declared. PERMISSION_DENIED for an allowing rule of one block device that is
 // not among them, named by its index.
 Result<std::vector<FlatDeviceRule>> flatten_device_rules(std::span<const DeviceRule> rules,
-                                                         std::span<const DeviceNumber> attached);
+                                                         std::span<const DeviceNumber> attached,
+                                                         BlockDevices blocks = BlockDevices::kAttached);
 
 // The program, for BPF_PROG_TYPE_CGROUP_DEVICE. No rules: defaults only. RESOURCE_EXHAUSTED when it would
 // have more than limits::kDeviceProgramInstructions.
 Result<std::vector<bpf_insn>> build_device_filter(std::span<const DeviceRule> rules,
-                                                  std::span<const DeviceNumber> attached);
+                                                  std::span<const DeviceNumber> attached,
+                                                  BlockDevices blocks = BlockDevices::kAttached);
 
 }  // namespace berth::core

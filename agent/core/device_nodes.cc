@@ -46,16 +46,22 @@ bool needs_existence(const DeviceNodeRequest& node) {
            !is_default_device(static_cast<uint32_t>(node.major), static_cast<uint32_t>(node.minor));
 }
 
-Status check_device_node(const DeviceNodeRequest& node, std::string_view where, bool exists) {
+Status check_node_numbers(const DeviceNodeRequest& node, std::string_view where) {
     std::string name = std::string(where) + " (" + quoted(node.path) + ")";
     if (node.type == 'p') return ok();
     if (!is_char(node) && node.type != 'b') {
         return invalid(name + ": type " + quoted(std::string_view(&node.type, 1)) + " is not c, u, b or p");
     }
     std::string numbers = std::to_string(node.major) + ":" + std::to_string(node.minor);
-    if (!in_range(node)) {
-        return invalid(name + ": " + numbers + " is outside 0:0 to 4095:1048575");
-    }
+    if (!in_range(node)) return invalid(name + ": " + numbers + " is outside 0:0 to 4095:1048575");
+    return ok();
+}
+
+Status check_device_node(const DeviceNodeRequest& node, std::string_view where, bool exists) {
+    BERTH_TRY(check_node_numbers(node, where));
+    if (node.type == 'p') return ok();
+    std::string name = std::string(where) + " (" + quoted(node.path) + ")";
+    std::string numbers = std::to_string(node.major) + ":" + std::to_string(node.minor);
     if (node.type == 'b') {
         return make_error(Code::kPermissionDenied,
                           name + ": block device " + numbers + " is not attached to this guest by its host");

@@ -42,6 +42,9 @@ template <typename Predicate>
 Status check_device_nodes(std::span<const DeviceNodeRequest> nodes, std::string_view json_path,
                           Predicate&& char_device_exists);
 
+// As above for a request of the machine's own root, which could make any node itself: types and numbers only.
+Status check_node_numbers(const DeviceNodeRequest& node, std::string_view where);
+
 // One node; `exists` says whether /sys/dev/char has it.
 Status check_device_node(const DeviceNodeRequest& node, std::string_view where, bool exists);
 // Whether check_device_node() will look at `exists`.

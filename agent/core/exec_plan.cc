@@ -76,7 +76,7 @@ Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
         .seccomp = &launch.seccomp,
         .container_id = launch.id,
         .capabilities = full.capabilities.value_or(CapabilitySets{}),
-        .no_new_privileges = full.no_new_privileges || spec.process.no_new_privileges,
+        .no_new_privileges = full.no_new_privileges || (spec.process.no_new_privileges && !launch.may_exceed),
         .allow_vsock = spec.berth.allow_vsock,
         .has_profile = spec.seccomp.has_value(),
         .make_cwd = false,
@@ -85,7 +85,8 @@ Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
         .is_exec = true,
         .executable = launch.executable,
     };
-    BERTH_TRY(check_capabilities(process.capabilities, init_sets.bounding, launch.facts->last_cap));
+    if (!launch.may_exceed)
+        BERTH_TRY(check_capabilities(process.capabilities, init_sets.bounding, launch.facts->last_cap));
     BERTH_TRY(check_process(process));
 
     LaunchPlanBuilder builder(PlanKind::kExec);

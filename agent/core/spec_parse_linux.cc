@@ -32,8 +32,6 @@ void parse_namespace(JsonObject& in, ContainerSpec& out) {
     if (out.find_namespace(entry.flag)) return in.fail("type", quoted(type) + " is given twice");
     if (!entry.path.empty()) {
         check_absolute(in.report(), in.path_of("path"), entry.path);
-        if (entry.flag == kNewMount)
-            return in.fail("path", "joining a mount namespace is not supported", Code::kUnimplemented);
     }
     out.namespaces.push_back(std::move(entry));
 }
@@ -161,15 +159,15 @@ void parse_device(JsonObject& in, ContainerSpec& out) {
     device.path = clean_path(path);
     if (device.path == "/") return in.fail("path", "must not be \"/\"");
     if (is_at_or_below(device.path, "/proc")) return in.fail("path", "must not lie in /proc");
-    if (type == "b")
-        return in.fail("type", "block devices are not given to containers", Code::kPermissionDenied);
-    if (type != "c" && type != "u" && type != "p")
+    if (type != "c" && type != "u" && type != "p" && type != "b")
         return in.fail("type", "unknown device type " + quoted(type));
     bool numbered = in.find("major") && in.find("minor");
-    if (type != "p" && !numbered) return in.fail("major", "and minor are needed for a character device");
+    if (type != "p" && !numbered)
+        return in.fail("major",
+                       format("and minor are needed for a %s device", type == "b" ? "block" : "character"));
     // Go marshals the file type bits along (os.FileMode as stat's st_mode); only permissions are ours to set.
     device.mode &= 07777;
-    device.type = type == "p" ? 'p' : 'c';
+    device.type = type == "u" ? 'c' : type[0];
     for (const DeviceSpec& other : out.devices)
         if (other.path == device.path) return in.fail("path", quoted(path) + " is given twice");
     out.devices.push_back(std::move(device));

@@ -46,12 +46,6 @@ void check_source(JsonObject& in, const MountSpec& mount) {
     }
     if (mount.source.empty()) return in.fail("source", "missing for a bind mount");
     if (has_dot_dot(mount.source)) return in.fail("source", "must not contain \"..\"");
-    if (!mount.options.data.empty())
-        in.fail("options", "a bind mount cannot take " + quoted(mount.options.data[0]) +
-                               ", which only a filesystem could");
-    else if (!mount.options.superblock_flags.empty())
-        in.fail("options", "a bind mount cannot take " + quoted(mount.options.superblock_flags[0]) +
-                               ", which only a filesystem could");
 }
 
 void parse_mount(JsonObject& in, ContainerSpec& out) {

@@ -62,6 +62,7 @@ std::unique_ptr<Process> process_of(Container& container, core::ExecId exec_id,
     process->status = static_cast<TaskStatus>(state.status());
     process->spec_json = state.spec();
     process->stdin_closed = state.stdin_closed();
+    process->is_owners = state.is_owners();
     process->start_sequence = state.start_sequence();
     process->sub_cgroup = state.sub_cgroup();
     process->with_passed_files = state.with_descriptors();
@@ -198,6 +199,7 @@ core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     container->paused = state.paused();
     container->resources_json = state.resources_json();
     container->stdio_drop = state.stdio_drop();
+    container->is_owners = state.is_owners();
     for (const pb::KeyValue& annotation : state.annotations())
         container->annotations[annotation.key()] = annotation.value();
     container->memory_total = counters_of(state.memory_total());

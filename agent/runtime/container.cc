@@ -40,6 +40,7 @@ void fill_state(const Process& process, pb::state::Process& out) {
     out.set_stderr(process.paths().err);
     out.set_spec(process.spec_json);
     out.set_stdin_closed(process.stdin_closed);
+    out.set_is_owners(process.is_owners);
     out.set_start_sequence(process.start_sequence);
     out.set_remove_when_ended(process.remove_when_ended);
     out.set_with_descriptors(process.with_passed_files);
@@ -166,6 +167,7 @@ core::Status Container::save(bool creating) const {
     fill_counters_state(memory_local, *state.mutable_memory_local());
     state.set_memory_sequence(memory_sequence);
     state.set_stdio_drop(stdio_drop);
+    state.set_is_owners(is_owners);
     for (const auto& [key, value] : annotations) add_entry(*state.add_annotations(), key, value);
     state.set_exit_oom_kill_local(exit_oom_kill_local);
     state.set_update_undo(update_undo);

@@ -9,6 +9,7 @@
 
 #include "agent/core/container_plan.h"
 #include "agent/core/container_spec.h"
+#include "agent/core/device_filter.h"
 #include "agent/core/ids.h"
 #include "agent/core/rootfs_plan.h"
 #include "agent/runtime/cgroup_dirs.h"
@@ -45,6 +46,7 @@ class Container {
     bool paused = false;
     std::string resources_json;
     bool stdio_drop = false;
+    bool is_owners = false;  // CreateRequest::is_owners
     std::map<std::string, std::string> annotations;
     core::MemoryEvents memory_total;
     core::MemoryEvents memory_local;
@@ -65,6 +67,11 @@ class Container {
     std::shared_ptr<HookRun> hook_run;      // while hooks of it run
     bool deleting = false;
     core::Callback<void()> on_execs_ended;  // a deletion that waits for the last exits
+
+    // Which block devices its rules may name.
+    core::BlockDevices block_devices() const {
+        return is_owners ? core::BlockDevices::kEvery : core::BlockDevices::kAttached;
+    }
 
     Runtime& runtime() { return runtime_; }
     const std::string& told_id() const { return name.empty() ? id.text() : name; }

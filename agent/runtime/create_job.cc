@@ -41,7 +41,9 @@ CreateJob::CreateJob(Runtime& runtime, Container& container, CreateRequest reque
     : runtime_(runtime),
       container_(container),
       request_(std::make_unique<CreateRequest>(std::move(request))),
-      done_(std::move(done)) {}
+      done_(std::move(done)) {
+    container_.is_owners = request_->is_owners;
+}
 
 CreateJob::~CreateJob() = default;
 
@@ -94,10 +96,34 @@ void CreateJob::proceed(std::string_view json) {
     if (auto applied = apply(json, plans); !applied.ok()) return fail(std::move(applied).error());
 }
 
+namespace {
+
+// The root of a mount namespace that is joined becomes the container's: never that of the machine.
+core::Status check_joined_mounts(const core::ContainerSpec& spec) {
+    const core::NamespaceSpec* joined = spec.find_namespace(core::kNewMount);
+    if (joined == nullptr || joined->path.empty()) return core::ok();
+    struct stat asked {};
+    sys::UniqueFd fd(open(joined->path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.valid() || fstat(fd.get(), &asked) != 0) return core::ok();  // the launch names what is wrong
+    for (const char* own : {"/proc/self/ns/mnt", "/proc/1/ns/mnt"}) {
+        struct stat found {};
+        sys::UniqueFd other(open(own, O_RDONLY | O_CLOEXEC));
+        if (!other.valid() || fstat(other.get(), &found) != 0)
+            return core::make_error(Code::kInternal, format("%s cannot be looked at", own));
+        if (found.st_ino == asked.st_ino && found.st_dev == asked.st_dev)
+            return core::invalid(format("linux.namespaces: %s is this machine's own mount namespace",
+                                        quoted(joined->path).c_str()));
+    }
+    return core::ok();
+}
+
+}  // namespace
+
 core::Status CreateJob::plan(std::string_view json, Plans& plans) {
     CreateRequest& request = *request_;
     BERTH_ASSIGN(plans.spec, core::parse_container_spec(json));
     core::ContainerSpec& spec = plans.spec;
+    BERTH_TRY(container_.is_owners ? check_joined_mounts(spec) : core::refuse_owners_requests(spec));
     BERTH_TRY(complete_user_namespace(spec));
     // containerd says it in the request, the spec says it in process.terminal: either is enough.
     request.stdio.terminal = request.stdio.terminal || spec.process.terminal;
@@ -124,8 +150,8 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
                  core::plan_resources({}, spec.resources, runtime_.guest().cgroup, core::PlanMode::kCreate));
     BERTH_TRY(plan_devices(spec));
     std::vector<core::DeviceRule> no_rules;
-    BERTH_ASSIGN(plans.device_filter,
-                 core::build_device_filter(spec.resources.devices.value_or(no_rules), {}));
+    BERTH_ASSIGN(plans.device_filter, core::build_device_filter(spec.resources.devices.value_or(no_rules), {},
+                                                                container_.block_devices()));
 
     core::GuestFacts own_facts;
     const core::GuestFacts* known = &runtime_.guest().facts;
@@ -179,6 +205,7 @@ core::Status CreateJob::check_bind_sources(const std::vector<std::string>& sourc
 }
 
 core::Status CreateJob::check_bound_device(const std::string& source, const struct stat& found) {
+    if (container_.is_owners) return core::ok();
     core::DeviceNodeRequest node;
     node.path = source;
     node.major = major(found.st_rdev);
@@ -192,6 +219,11 @@ core::Status CreateJob::plan_devices(const core::ContainerSpec& spec) {
     std::vector<core::DeviceNodeRequest> nodes;
     for (const core::DeviceSpec& device : spec.devices)
         nodes.push_back({device.path, device.type, device.major, device.minor});
+    if (container_.is_owners) {
+        for (size_t i = 0; i < nodes.size(); ++i)
+            BERTH_TRY(core::check_node_numbers(nodes[i], format("linux.devices[%zu]", i)));
+        return core::ok();
+    }
     return core::check_device_nodes(nodes, "linux.devices", char_device_exists);
 }
 

@@ -78,6 +78,7 @@ class Process final : public LaunchObserver {
     bool with_passed_files = false;
     bool remove_when_ended = false;  // an exec
     bool stdin_closed = false;
+    bool is_owners = false;       // ExecRequest::is_owners
     uint64_t start_sequence = 0;  // of the event that told its start; 0: not told
 
     // ---- live ----

@@ -121,6 +121,7 @@ core::Status Runtime::add_exec(ExecRequest request) {
     process->passed = std::move(request.passed);
     process->sub_cgroup = std::move(request.sub_cgroup);
     process->remove_when_ended = request.remove_when_ended;
+    process->is_owners = request.is_owners;
     Process& exec = *process;
     container.execs.emplace(request.exec_id.text(), std::move(process));
     // The streams are there from here on, so that a client can attach before Start.

@@ -43,6 +43,9 @@ struct CreateRequest {
     // The guest's directory that relative paths of spec_json start from; empty: an empty one of ours.
     std::string source_bundle{};
     std::string name{};  // what hooks are told as the id; empty: the id
+    // Asked for by root of a machine that has its own init, over the local socket: nothing that root could
+    // not do itself, so device numbers are the machine's.
+    bool is_owners = false;
 };
 
 struct ExecRequest {
@@ -53,6 +56,7 @@ struct ExecRequest {
     PassedFiles passed;
     std::string sub_cgroup{};  // below the container's, "/" for itself; empty: wherever it may go
     bool remove_when_ended = false;
+    bool is_owners = false;  // as in CreateRequest: capabilities that the init does not have may be asked for
 };
 
 struct ProcessState {

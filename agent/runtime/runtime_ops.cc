@@ -61,6 +61,7 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
     launch.id = container.id.text();
     launch.seccomp = seccomp_programs(container);
     launch.stdio = stdio_layout(process.paths(), process.passed.files);
+    launch.may_exceed = process.is_owners;
     BERTH_ASSIGN(core::LaunchPlan plan, core::plan_exec(launch));
 
     LaunchSources sources;

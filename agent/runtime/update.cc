@@ -54,6 +54,7 @@ void Runtime::update(const core::ContainerId& id, std::string_view resources_jso
     target->inner = copy_of(container.cgroup.inner);
     target->page_size = guest_.cgroup.page_size;
     target->takes_devices = true;
+    target->block_devices = container.block_devices();
     target->files = guest_.cgroup.files;  // equal controllers give equal files
 
     auto shared = containers_[id.text()];
@@ -103,7 +104,7 @@ void Runtime::undo_update(Container& container) {
     auto stored = core::parse_resources_text(container.resources_json, "the stored resources");
     if (stored.ok() && stored->devices) rules = std::move(*stored->devices);
     core::Status set = core::ok();
-    if (auto filter = core::build_device_filter(rules, {}); !filter.ok()) {
+    if (auto filter = core::build_device_filter(rules, {}, container.block_devices()); !filter.ok()) {
         set = std::move(filter).error();
     } else if (auto program = sys::load_device_program(*filter); !program.ok()) {
         set = std::move(program).error();

@@ -31,10 +31,10 @@ Snapshot read_files(sys::FdRef cgroup, const Files& files, const Snapshot& known
     return snapshot;
 }
 
-core::Result<sys::UniqueFd> load_program(const core::Resources& resources) {
+core::Result<sys::UniqueFd> load_program(const core::Resources& resources, core::BlockDevices blocks) {
     static const std::vector<core::DeviceRule> kNoRules;
     BERTH_ASSIGN(std::vector<bpf_insn> filter,
-                 core::build_device_filter(resources.devices ? *resources.devices : kNoRules, {}));
+                 core::build_device_filter(resources.devices ? *resources.devices : kNoRules, {}, blocks));
     return sys::load_device_program(filter);
 }
 
@@ -100,8 +100,8 @@ core::Status UpdateJob::prepare() {
 
 core::Status UpdateJob::prepare_devices() {
     if (!plan_.devices_changed) return core::ok();
-    BERTH_ASSIGN(device_program_, load_program(plan_.merged));
-    BERTH_ASSIGN(old_program_, load_program(target_.stored));
+    BERTH_ASSIGN(device_program_, load_program(plan_.merged, target_.block_devices));
+    BERTH_ASSIGN(old_program_, load_program(target_.stored, target_.block_devices));
     return core::ok();
 }
 

@@ -16,6 +16,7 @@
 
 #include "agent/core/callback.h"
 #include "agent/core/cgroup_plan.h"
+#include "agent/core/device_filter.h"
 #include "agent/core/result.h"
 #include "agent/loop/loop.h"
 #include "agent/sys/fd.h"
@@ -40,6 +41,7 @@ class UpdateJob : public std::enable_shared_from_this<UpdateJob> {
         std::vector<std::string> files = {};
         uint64_t page_size = 4096;
         bool takes_devices = false;
+        core::BlockDevices block_devices = core::BlockDevices::kAttached;
     };
     struct Hooks {
         // Keeps the old values (encode_undo) until persist() or drop_intent(), before the first write.

@@ -153,6 +153,12 @@ void answer_unit(Call& call, const core::Status& status) {
     reply_empty(call);
 }
 
+// Root of a machine that has its own init, on that machine: it may make any device node itself, and enter any
+// namespace. A guest's containers are its host's, whoever asks.
+bool is_owners(const Call& call, const runtime::Runtime& runtime) {
+    return call.is_local && runtime.config().is_helper != 0;
+}
+
 }  // namespace
 
 void TaskService::create(std::shared_ptr<Call> call) {
@@ -173,6 +179,7 @@ void TaskService::create(std::shared_ptr<Call> call) {
         .rootfs = {},
         .stdio = stdio_of(request->stdin(), request->stdout(), request->stderr(), request->terminal()),
         .passed = {std::move(call->descriptors), {}, {}}};
+    create.is_owners = is_owners(*call, runtime_);
     if (auto taken = take_options(*request, create); !taken.ok())
         return call->fail(std::move(taken).error().within(context));
     for (const pb::Mount& mount : request->rootfs()) {
@@ -229,6 +236,7 @@ void TaskService::exec(std::shared_ptr<Call> call) {
         .process_json = {},
         .stdio = stdio_of(request->stdin(), request->stdout(), request->stderr(), request->terminal()),
         .passed = {std::move(call->descriptors), {}, {}}};
+    exec.is_owners = is_owners(*call, runtime_);
     if (auto taken = take_process(request->spec(), exec); !taken.ok())
         return call->fail(std::move(taken).error().within(context));
     answer_unit(*call, runtime_.add_exec(std::move(exec)));

@@ -39,6 +39,7 @@ def own_under_another_init(boot):
         _serves(guest)
         after = guest.check(OTHERS)
         expect(after == before, f"it changed what is not its own:\n{_difference(before, after)}")
+        _devices_and_powers_are_the_machines(guest)
         _a_second_one_is_refused(guest)
         _crashes(guest)
         _sigterm(guest, before)
@@ -63,6 +64,24 @@ def _serves(guest):
     expect(parent == guest.check("cat /run/helper.pid").strip(), "its parent is not the helper")
     done = guest.sh("BERTH_ADDRESS=vsock://1:1023 BERTH_SECRET_FILE=/tests/secret timeout 10 berthctl info")
     expect(done.status != 0, "vsock is served without a secret")
+
+
+def _devices_and_powers_are_the_machines(guest):
+    """Root of this machine asks, and could make any node itself: numbers are not looked up, execs may have more."""
+    guest.check(r"""
+    . /tests/lib.sh
+    b=$(bundle nodes '["sleep","100000"]')
+    devices='{"path": "/dev/block", "type": "b", "major": 8, "minor": 77}, {"path": "/dev/none", "type": "c", "major": 10, "minor": 666}'
+    sed -i 's|"linux": {|"linux": {"devices": ['"$devices"'],|' $b/config.json
+    berthctl run --detach --bundle $b nodes >/dev/null || fail "nodes that this machine has no device for"
+    [ "$(berthctl exec nodes stat -c '%F %t:%T' /dev/block)" = "block special file 8:4d" ] || fail "the block node"
+    [ "$(berthctl exec nodes stat -c '%F %t:%T' /dev/none)" = "character special file a:29a" ] || fail "the character node"
+    berthctl exec nodes sh -c '! cat /dev/block' 2>/dev/null || fail "no rule lets it open the block node"
+    had=$(berthctl exec nodes awk '/^CapBnd/ {print $2}' /proc/self/status)
+    got=$(berthctl exec --cap CAP_SYS_TIME nodes awk '/^CapBnd/ {print $2}' /proc/self/status)
+    [ $((0x$got & ~0x$had)) = $((1 << 25)) ] || fail "CapBnd of an exec with CAP_SYS_TIME: $had, $got"
+    berthctl delete --force nodes || fail delete
+    """)
 
 
 def _a_second_one_is_refused(guest):

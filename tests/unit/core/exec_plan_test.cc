@@ -26,13 +26,14 @@ struct Exec {
         seccomp.own = filter_of(1);
         if (spec.seccomp) seccomp.profile = filter_of(2);
     }
-    Result<LaunchPlan> plan() const {
+    Result<LaunchPlan> plan(bool may_exceed = false) const {
         ExecLaunch launch;
         launch.spec = &spec;
         launch.process = &process;
         launch.facts = &facts;
         launch.id = "web";
         launch.seccomp = seccomp;
+        launch.may_exceed = may_exceed;
         return plan_exec(launch);
     }
 };
@@ -102,6 +103,12 @@ TEST_CASE("an exec never gets more than the init may have") {
         CHECK(plan.error().message == row.error);
         CHECK(plan.error().code == Code::kPermissionDenied);
     }
+    Exec owners(kSpec, R"({"args": ["id"], "cwd": "/", "capabilities": {"bounding": ["CAP_CHOWN"]}})");
+    auto more = owners.plan(/*may_exceed=*/true);  // the machine's own root, as with crun exec --cap
+    REQUIRE(more.ok());
+    CHECK(more->steps()[static_cast<size_t>(find_step(*more, PlanOp::kBoundingCaps))].a == capability_bit(0));
+    CHECK(find_step(*more, PlanOp::kNoNewPrivs) < 0);  // nor is this the container's any more
+
     Exec fewer(kSpec, R"({"args": ["id"], "cwd": "/", "capabilities": {"bounding": ["CAP_KILL"]}})");
     auto plan = fewer.plan();
     REQUIRE(plan.ok());

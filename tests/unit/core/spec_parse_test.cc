@@ -3,6 +3,7 @@
 
 #include "../../support/core/specs.h"
 #include "agent/core/caps.h"
+#include "agent/core/container_plan.h"
 #include "agent/core/container_spec.h"
 
 using namespace berth::core;
@@ -21,9 +22,10 @@ void check_refusals(std::span<const Refusal> rows) {
         CAPTURE(row.patch);
         std::string json = patched(base_spec(), row.patch);
         auto spec = parse_container_spec(json);
-        REQUIRE_FALSE(spec.ok());
-        CHECK(spec.error().message == row.error);
-        CHECK(spec.error().code == row.code);
+        Status status = spec.ok() ? refuse_owners_requests(*spec) : Status(spec.error());
+        REQUIRE_FALSE(status.ok());
+        CHECK(status.error().message == row.error);
+        CHECK(status.error().code == row.code);
     }
 }
 
@@ -235,6 +237,8 @@ TEST_CASE("refused: linux") {
          "linux.memoryPolicy.flags[0]: unknown flag \"MPOL_F_X\""},
         {R"({"linux": {"devices": [{"path": "/dev/sda", "type": "b", "major": 8, "minor": 0}]}})",
          "linux.devices[0].type: block devices are not given to containers", Code::kPermissionDenied},
+        {R"({"linux": {"devices": [{"path": "/dev/sda", "type": "b", "major": 8}]}})",
+         "linux.devices[0].major: and minor are needed for a block device"},
         {R"({"linux": {"devices": [{"path": "/dev/x", "type": "q"}]}})",
          "linux.devices[0].type: unknown device type \"q\""},
         {R"({"linux": {"devices": [{"path": "/dev/x", "type": "c", "major": 1}]}})",
