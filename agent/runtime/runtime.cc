@@ -155,7 +155,9 @@ void Runtime::start(const core::ContainerId& id, const core::ExecId& exec_id, Do
         // A process cloned into a frozen cgroup would hang.
         return done(make_error(Code::kFailedPrecondition, where + ": the container is paused"));
     }
-    if (!process.is_init() && container.status() != TaskStatus::kRunning) {
+    // In a created one, too, as runc and crun have it: its init waits in its namespaces, on its own root.
+    TaskStatus status = container.status();
+    if (!process.is_init() && status != TaskStatus::kRunning && status != TaskStatus::kCreated) {
         return done(make_error(Code::kFailedPrecondition, where + ": the container is not running"));
     }
     process.starting = true;

@@ -94,6 +94,24 @@ case_duplicates_and_wrong_moments() {
     [ ! -e "$(cgroup_of d)" ] || fail "the cgroup is left"
 }
 
+# runc's and crun's users look into a container before it runs.
+case_exec_in_a_created_container() {
+    dir=$(bundle e '["sh", "-c", "exec sleep 100000"]')
+    snapshot before
+    berthctl create -b $dir e || fail "create"
+    expect_status 7 berthctl exec --no-stdin e sh -c 'exit 7'
+    expect_eq "its root" "$(berthctl exec --no-stdin e sh -c '[ -e /tests ] || echo inside')" inside
+    expect_eq "its pid namespace" "$(berthctl exec --no-stdin e readlink /proc/self/ns/pid)" "$(readlink /proc/$(init_of e)/ns/pid)"
+    expect_eq "status" "$(status_of e)" created
+    berthctl start e || fail "start"
+    expect_status 0 berthctl exec --no-stdin e true
+    gone e
+    # An exec that still runs goes with a container that never ran.
+    berthctl create -b $dir e && berthctl exec -d e sleep 100000 >/dev/null || fail "create and exec"
+    berthctl delete e || berthctl delete --force e || fail "it is not deleted"
+    expect_unchanged before
+}
+
 case_delete_of_a_container_that_never_ran() {
     dir=$(bundle n '["sleep", "100000"]')
     snapshot before
