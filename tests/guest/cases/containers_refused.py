@@ -92,7 +92,6 @@ REFUSED = {
     "no-mount-namespace": (_without_namespace("mount"), "linux.maskedPaths: needs a mount namespace"),
     "hostname": (_without_namespace("uts"), "hostname: needs a uts namespace"),
     "hostname-long": (spec(hostname="x" * 65), "hostname: longer than 64 bytes"),
-    "user-namespace": (_with_namespace(type="user"), "linux.uidMappings: missing for a new user namespace"),
     "id-mappings": (changed(spec(), linux__uidMappings=[{"containerID": 0, "hostID": 1, "size": 1}]), "linux.gidMappings: missing"),
     "sysctl": (changed(spec(), linux__sysctl={"kernel.panic": "1"}), "is not a sysctl of a container's namespaces"),
     "sysctl-value": (changed(spec(), linux__sysctl={"net.ipv4.ip_forward": "x"}), "linux.sysctl net/ipv4/ip_forward"),
