@@ -63,6 +63,7 @@ std::unique_ptr<Process> process_of(Container& container, core::ExecId exec_id,
     process->spec_json = state.spec();
     process->stdin_closed = state.stdin_closed();
     process->is_owners = state.is_owners();
+    process->added_sequence = state.added_sequence();
     process->start_sequence = state.start_sequence();
     process->sub_cgroup = state.sub_cgroup();
     process->with_passed_files = state.with_descriptors();
@@ -386,12 +387,12 @@ void Runtime::LogReplay::tell_process(Container& container, Process& process, bo
         event.mutable_created()->set_pid(pid);
         runtime_.events_.emit(std::move(event), &container);
     }
-    if (has_all && !process.is_init() && !is_told(v1::Event::kExecAdded)) {
+    // These two are known exactly, however long ago the container was created and what was evicted since.
+    if (!process.is_init() && process.added_sequence > last_) {
         v1::Event event = container.event(process.exec_id());
         event.mutable_exec_added();
         runtime_.events_.emit(std::move(event), &container);
     }
-    // Known exactly, however long ago the container was created and what was evicted since.
     bool start_is_told = process.start_sequence != 0 && process.start_sequence <= last_;
     if (process.status == TaskStatus::kRunning && !start_is_told) runtime_.tell_start(container, process);
 }

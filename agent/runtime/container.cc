@@ -41,6 +41,7 @@ void fill_state(const Process& process, pb::state::Process& out) {
     out.set_spec(process.spec_json);
     out.set_stdin_closed(process.stdin_closed);
     out.set_is_owners(process.is_owners);
+    out.set_added_sequence(process.added_sequence);
     out.set_start_sequence(process.start_sequence);
     out.set_remove_when_ended(process.remove_when_ended);
     out.set_with_descriptors(process.with_passed_files);

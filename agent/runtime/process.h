@@ -79,6 +79,7 @@ class Process final : public LaunchObserver {
     bool remove_when_ended = false;  // an exec
     bool stdin_closed = false;
     bool is_owners = false;       // ExecRequest::is_owners
+    uint64_t added_sequence = 0;  // of the event that told of an exec
     uint64_t start_sequence = 0;  // of the event that told its start; 0: not told
 
     // ---- live ----

@@ -126,6 +126,7 @@ core::Status Runtime::add_exec(ExecRequest request) {
     container.execs.emplace(request.exec_id.text(), std::move(process));
     // The streams are there from here on, so that a client can attach before Start.
     core::Status begun = make_stdio(container, exec);
+    exec.added_sequence = events_.last_sequence() + 1;  // the state first, as with a start
     if (begun.ok()) begun = container.save();
     if (!begun.ok()) {
         exec.stdio.reset();
