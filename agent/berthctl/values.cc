@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "agent/core/text.h"
 
@@ -16,6 +17,23 @@ char upper(char c) {
     return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
 }
 
+// "RTMIN", "RTMIN+3", "RTMAX-1": images name them as their stop signal. libc keeps the first two of the
+// kernel's.
+std::optional<uint32_t> parse_realtime_signal(std::string_view name) {
+    int first = SIGRTMIN, last = SIGRTMAX;
+    bool from_first = name.starts_with("RTMIN");
+    if (!from_first && !name.starts_with("RTMAX")) return std::nullopt;
+    name.remove_prefix(5);
+    uint32_t distance = 0;
+    if (!name.empty()) {
+        auto number = core::parse_number<uint32_t>(name.substr(1));
+        if (name.front() != (from_first ? '+' : '-') || !number) return std::nullopt;
+        distance = *number;
+    }
+    if (distance > static_cast<uint32_t>(last - first)) return std::nullopt;
+    return from_first ? static_cast<uint32_t>(first) + distance : static_cast<uint32_t>(last) - distance;
+}
+
 }  // namespace
 
 core::Result<uint32_t> parse_signal(std::string_view text) {
@@ -27,6 +45,7 @@ core::Result<uint32_t> parse_signal(std::string_view text) {
         const char* known = ::sigabbrev_np(signal);
         if (known != nullptr && name == known) return static_cast<uint32_t>(signal);
     }
+    if (auto realtime = parse_realtime_signal(name)) return *realtime;
     return core::invalid("no signal " + core::quoted(text) + " (a number, or a name such as TERM)");
 }
 

@@ -10,6 +10,13 @@ using berth::ctl::rfc3339;
 
 TEST_CASE("signals by number and by name") {
     CHECK(*parse_signal("9") == 9);
+    CHECK(*parse_signal("SIGRTMIN+3") == 37);
+    CHECK(*parse_signal("rtmin") == 34);
+    CHECK(*parse_signal("RTMAX") == 64);
+    CHECK(*parse_signal("SIGRTMAX-30") == 34);
+    for (const char* bad :
+         {"RTMIN-1", "RTMIN+31", "RTMAX+1", "RTMAX-31", "RTMIN+", "RTMIN+x", "RTMINUS", "RTMIN+-1"})
+        CHECK_FALSE(parse_signal(bad).ok());
     CHECK(*parse_signal("KILL") == SIGKILL);
     CHECK(*parse_signal("SIGKILL") == SIGKILL);
     CHECK(*parse_signal("sigterm") == SIGTERM);
