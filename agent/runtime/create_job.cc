@@ -103,11 +103,12 @@ core::Status check_joined_mounts(const core::ContainerSpec& spec) {
     const core::NamespaceSpec* joined = spec.find_namespace(core::kNewMount);
     if (joined == nullptr || joined->path.empty()) return core::ok();
     struct stat asked {};
-    sys::UniqueFd fd(open(joined->path.c_str(), O_RDONLY | O_CLOEXEC));
+    // O_PATH: what is no namespace, such as a FIFO, must not hold the agent.
+    sys::UniqueFd fd(open(joined->path.c_str(), O_PATH | O_CLOEXEC));
     if (!fd.valid() || fstat(fd.get(), &asked) != 0) return core::ok();  // the launch names what is wrong
     for (const char* own : {"/proc/self/ns/mnt", "/proc/1/ns/mnt"}) {
         struct stat found {};
-        sys::UniqueFd other(open(own, O_RDONLY | O_CLOEXEC));
+        sys::UniqueFd other(open(own, O_PATH | O_CLOEXEC));
         if (!other.valid() || fstat(other.get(), &found) != 0)
             return core::make_error(Code::kInternal, format("%s cannot be looked at", own));
         if (found.st_ino == asked.st_ino && found.st_dev == asked.st_dev)
