@@ -81,6 +81,19 @@ def _devices_and_powers_are_the_machines(guest):
     got=$(berthctl exec --cap CAP_SYS_TIME nodes awk '/^CapBnd/ {print $2}' /proc/self/status)
     [ $((0x$got & ~0x$had)) = $((1 << 25)) ] || fail "CapBnd of an exec with CAP_SYS_TIME: $had, $got"
     berthctl delete --force nodes || fail delete
+    mkfifo /run/no-namespace
+    for path in /proc/1/ns/mnt /proc/self/ns/mnt /run/no-namespace /run/absent; do
+        b=$(bundle joins '["true"]')
+        sed -i 's|"type": *"mount"|"type": "mount", "path": "'$path'"|' $b/config.json
+        grep -q "\"path\": \"$path\"" $b/config.json || fail "the bundle has no mount namespace to replace"
+        status=0
+        why=$(timeout 20 berthctl run --bundle $b joins 2>&1) || status=$?
+        [ $status = 1 ] || fail "joining $path: status $status, $why"
+        case $path in
+        /proc/*) echo "$why" | grep -q "is this machine's own mount namespace" || fail "joining $path: $why" ;;
+        *) echo "$why" | grep -q "$path" || fail "joining $path: $why" ;;
+        esac
+    done
     """)
 
 
