@@ -189,7 +189,7 @@ def _watch_execs(guest, count):
         wait_for 20 grep -q observing $work/seen || fail "$(cat $work/seen)"
         for i in $(seq {count}); do
             grep -q looks $work/seen && break
-            berthctl exec --no-stdin c /bin/true || fail "exec $i"
+            berthctl exec --no-stdin c /bin/true >/dev/null 2>&1 || fail "exec $i"
         done
         echo "execs $i"
         berthctl kill --exec-id watch c TERM; wait; cat $work/seen
