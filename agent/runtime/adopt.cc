@@ -182,7 +182,12 @@ core::Status Runtime::adopt(Welcome& welcome) {
 
 core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     BERTH_ASSIGN(core::ContainerId container_id, core::ContainerId::parse(id));
-    BERTH_ASSIGN(std::string bytes, StateLog::read(config_.run_dir, id));
+    auto read = StateLog::read(config_.run_dir, id);
+    if (!read.ok() && read.error().code == core::Code::kNotFound) {
+        remove_state(config_.run_dir, id);  // the intent comes before all else: there is nothing to take back
+        return core::ok();
+    }
+    BERTH_ASSIGN(std::string bytes, std::move(read));
     pb::state::Container state;
     if (!state.ParseFromString(bytes)) return core::make_error(core::Code::kInternal, "malformed state file");
     if (state.version() != kStateVersion) {

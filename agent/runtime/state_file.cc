@@ -149,7 +149,7 @@ core::Status StateLog::write_anew(const std::string& run_dir, const std::string&
 core::Result<std::string> StateLog::read(const std::string& run_dir, const std::string& id) {
     BERTH_ASSIGN(std::string file, read_state_file(run_dir, id, kState));
     std::optional<std::string_view> last = last_record(file);
-    if (!last) return core::make_error(core::Code::kInternal, "state file without a whole record");
+    if (!last) return core::make_error(core::Code::kNotFound, "state file without a whole record");
     return std::string(*last);
 }
 

@@ -36,7 +36,8 @@ class StateLog {
     // know it, and when it has grown.
     core::Status append(const std::string& run_dir, const std::string& id, std::string_view content);
 
-    // The last whole record. NOT_FOUND: no file; INTERNAL: none in it.
+    // The last whole record. NOT_FOUND: no file, or none in it: a creation of which not even the intent was
+    // written.
     static core::Result<std::string> read(const std::string& run_dir, const std::string& id);
 
  private:

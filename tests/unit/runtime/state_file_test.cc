@@ -86,6 +86,7 @@ TEST_CASE("the last whole record of a state counts") {
     CHECK(!exists(run.path + "/state/web/state.new"));
     REQUIRE(truncate(path.c_str(), 3) == 0);
     CHECK(runtime::StateLog::read(run.path, "web").error().message == "state file without a whole record");
+    CHECK(runtime::StateLog::read(run.path, "web").error().code == core::Code::kNotFound);
 }
 
 TEST_CASE("a state file stays small") {
