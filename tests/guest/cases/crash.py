@@ -510,21 +510,6 @@ def case_a_kill_in_the_middle_of_each_call(guest):
     print(f"#   {dict(sorted((f'{what} -> {now}', count) for (what, now), count in outcomes.items()))}")
 
 
-def case_a_creation_that_ended_in_its_first_write(guest):
-    # An agent that was killed before it had written what it was about to do: a folder, an empty file, half a record.
-    shim = shim_of(guest)
-    calm(guest)
-    guest.check("cd /run/berth/state; mkdir cut0 cut1 cut2 cut3; : >cut1/state; printf 'half a rec' >cut2/state; : >cut3/state.new")
-    restart(guest)
-    expect(not shim.list(), "something was made of it")
-    for name in ("cut0", "cut1", "cut2", "cut3"):
-        shim.run(name, ["/bin/true"])
-        expect(shim.wait(name) == 0, f"the id {name} is of no use any more")
-        shim.remove(name)
-    calm(guest)
-    expect_nothing_left(guest, shim)
-
-
 def _until_killed(client, shim, what, name):
     """The call; and the kill has happened when this returns."""
     try:

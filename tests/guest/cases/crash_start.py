@@ -1,4 +1,4 @@
-# A Start in the middle of which the agent ends.
+# A Create or a Start in the middle of which the agent ends.
 # suite: crash
 # limit: 600
 from host import calm, expect, expect_nothing_left, restart, shim_of, shims, wait_for
@@ -20,6 +20,21 @@ def _evict_all_events(shim, count=4200):
         pending.wait()
     client.close()
     shim.remove("noise")
+
+
+def case_a_creation_that_ended_in_its_first_write(guest):
+    # An agent that was killed before it had written what it was about to do: a folder, an empty file, half a record.
+    shim = shim_of(guest)
+    calm(guest)
+    guest.check("cd /run/berth/state; mkdir cut0 cut1 cut2 cut3; : >cut1/state; printf 'half a rec' >cut2/state; : >cut3/state.new")
+    restart(guest)
+    expect(not shim.list(), "something was made of it")
+    for name in ("cut0", "cut1", "cut2", "cut3"):
+        shim.run(name, ["/bin/true"])
+        expect(shim.wait(name) == 0, f"the id {name} is of no use any more")
+        shim.remove(name)
+    calm(guest)
+    expect_nothing_left(guest, shim)
 
 
 def case_a_start_that_was_done_and_not_told(guest):
