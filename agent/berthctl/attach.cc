@@ -239,13 +239,14 @@ core::Result<bool> Attachment::wait_for_work() {
         deadline_ns = std::max(ended_at_ns_, last_output_ns_) + kSilenceNs;
         if (client::now_ns() >= deadline_ns) return false;
     }
-    pollfd items[6];
+    pollfd items[7];
     nfds_t count = 0;
     auto add = [&](int fd, short events) {
         if (fd >= 0) items[count++] = {fd, events, 0};
     };
     add(session_.rpc() != nullptr && !ended_ ? session_.rpc()->fd().get() : -1, POLLIN);
     add(signals_.get(), POLLIN);
+    add(notify_ != nullptr ? notify_->fd() : -1, POLLIN);
     add(out_.done ? -1 : out_.stream.fd(), POLLIN);
     add(err_.done ? -1 : err_.stream.fd(), POLLIN);
     add(in_open_ ? in_.fd() : -1, in_.events());
@@ -278,6 +279,7 @@ core::Result<int> Attachment::pump() {
         BERTH_TRY(copy_output(out_));
         BERTH_TRY(copy_output(err_));
         BERTH_TRY(copy_input());
+        if (notify_ != nullptr) notify_->progress();
         if (session_.rpc() != nullptr && !ended_) {
             // Its error ends the Wait too, which check_wait sees.
             (void)session_.rpc()->pump(0);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "agent/berthctl/notify.h"
 #include "agent/berthctl/terminal.h"
 #include "agent/client/session.h"
 #include "agent/client/stream_client.h"
@@ -36,6 +37,8 @@ class Attachment {
     // Copies until the process has ended and its output is at its end (or silent: something else may hold its
     // pipes). A lost connection is dialed again and every stream goes on where it was. The exit status.
     core::Result<int> pump();
+    // Also tells of the process when it is ready; borrowed.
+    void set_notify(Notify& notify) { notify_ = &notify; }
 
  private:
     struct Output {
@@ -60,6 +63,7 @@ class Attachment {
 
     client::Session& session_;
     AttachTarget target_;
+    Notify* notify_ = nullptr;
     Output out_;
     Output err_;
     client::InputStream in_;

@@ -54,6 +54,7 @@ struct Command {
 
 // Each file's commands; main.cc joins them.
 std::span<const Command> run_commands();
+std::span<const Command> exec_commands();
 std::span<const Command> lifecycle_commands();
 std::span<const Command> report_commands();
 std::span<const Command> event_commands();

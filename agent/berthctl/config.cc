@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "agent/berthctl/json_edit.h"
 #include "agent/berthctl/json_text.h"
 #include "agent/client/session.h"
 #include "agent/core/limits.h"
@@ -20,48 +21,6 @@ namespace {
 
 using core::JsonValue;
 using rapidjson::Document;
-
-JsonValue string_value(std::string_view text, Document& document) {
-    JsonValue value;
-    value.SetString(text.data(), static_cast<rapidjson::SizeType>(text.size()), document.GetAllocator());
-    return value;
-}
-
-// Not FindMember: comparing its iterators is ambiguous to clang in C++20.
-JsonValue* find_member(JsonValue& object, const char* name) {
-    return object.HasMember(name) ? &object[name] : nullptr;
-}
-
-void set_member(JsonValue& object, const char* name, JsonValue value, Document& document) {
-    if (JsonValue* found = find_member(object, name); found != nullptr) {
-        *found = std::move(value);
-        return;
-    }
-    object.AddMember(string_value(name, document), std::move(value), document.GetAllocator());
-}
-
-// The member of that name, of the fallback's type; the fallback when it is absent or of another type.
-JsonValue& member(JsonValue& object, const char* name, JsonValue fallback, Document& document) {
-    JsonValue* found = find_member(object, name);
-    if (found == nullptr || found->GetType() != fallback.GetType()) {
-        set_member(object, name, std::move(fallback), document);
-        found = find_member(object, name);
-    }
-    return *found;
-}
-
-JsonValue string_array(std::span<const std::string_view> words, Document& document) {
-    JsonValue array(rapidjson::kArrayType);
-    for (std::string_view word : words) array.PushBack(string_value(word, document), document.GetAllocator());
-    return array;
-}
-
-core::Result<Document> parse_object(std::string_view text, std::string_view what) {
-    core::Result<Document> document = core::parse_json(text);
-    if (!document.ok()) return std::move(document).error().within(what);
-    if (!document->IsObject()) return core::invalid(std::string(what) + ": must be a JSON object");
-    return document;
-}
 
 // {} when config.json has no process.
 core::Result<Document> process_of_config(const std::string& path) {
@@ -89,99 +48,6 @@ core::Status set_user(std::string_view text, JsonValue& process, Document& docum
     if (colon != std::string_view::npos || !user.HasMember("gid"))
         set_member(user, "gid", JsonValue(*gid), document);
     return core::ok();
-}
-
-void set_environment(std::string_view assignment, JsonValue& env, Document& document) {
-    std::string_view name = assignment.substr(0, assignment.find('='));
-    std::string prefix = std::string(name) + "=";
-    for (JsonValue& entry : env.GetArray()) {
-        if (entry.IsString() &&
-            std::string_view(entry.GetString(), entry.GetStringLength()).starts_with(prefix)) {
-            entry = string_value(assignment, document);
-            return;
-        }
-    }
-    env.PushBack(string_value(assignment, document), document.GetAllocator());
-}
-
-JsonValue* find_object(JsonValue& object, const char* name) {
-    JsonValue* found = find_member(object, name);
-    return found != nullptr && found->IsObject() ? found : nullptr;
-}
-
-bool is_empty_list(JsonValue& object, const char* name) {
-    JsonValue* found = find_member(object, name);
-    return found == nullptr || found->IsNull() || (found->IsArray() && found->Empty());
-}
-
-bool makes_user_namespace(JsonValue& linux_part) {
-    JsonValue* namespaces = find_member(linux_part, "namespaces");
-    if (namespaces == nullptr || !namespaces->IsArray()) return false;
-    for (JsonValue& entry : namespaces->GetArray()) {
-        if (!entry.IsObject() || !entry.HasMember("type") || !entry["type"].IsString()) continue;
-        bool joins =
-            entry.HasMember("path") && entry["path"].IsString() && entry["path"].GetStringLength() > 0;
-        if (std::string_view(entry["type"].GetString()) == "user" && !joins) return true;
-    }
-    return false;
-}
-
-uint32_t user_number(JsonValue& document, const char* name) {
-    JsonValue* process = find_object(document, "process");
-    JsonValue* user = process == nullptr ? nullptr : find_object(*process, "user");
-    JsonValue* number = user == nullptr ? nullptr : find_member(*user, name);
-    return number != nullptr && number->IsUint() ? number->GetUint() : 0;
-}
-
-void add_map(JsonValue& maps, uint32_t inside, uint32_t outside, uint32_t count, Document& document) {
-    JsonValue map(rapidjson::kObjectType);
-    set_member(map, "containerID", JsonValue(inside), document);
-    set_member(map, "hostID", JsonValue(outside), document);
-    set_member(map, "size", JsonValue(count), document);
-    maps.PushBack(map, document.GetAllocator());
-}
-
-// `inside` is the caller, ids below and above it are subordinate ones while there are some.
-JsonValue default_map(uint32_t inside, uint32_t caller, const char* table_path, Document& document) {
-    JsonValue maps(rapidjson::kArrayType);
-    core::Result<std::string> table = read_file(table_path);
-    std::optional<std::pair<uint32_t, uint32_t>> range;
-    const char* name = ::getenv("USER");
-    std::string_view user = caller == 0 ? "root" : name == nullptr ? "" : name;
-    if (table.ok()) range = find_subordinate_ids(*table, user, caller);
-    uint32_t below = range ? std::min(inside, range->second) : 0;
-    if (below > 0) add_map(maps, 0, range->first, below, document);
-    add_map(maps, inside, caller, 1, document);
-    if (range && range->second > below)
-        add_map(maps, inside + 1, range->first + below, range->second - below, document);
-    return maps;
-}
-
-bool add_default_maps(Document& document) {
-    JsonValue* linux_part = find_object(document, "linux");
-    if (linux_part == nullptr || !makes_user_namespace(*linux_part)) return false;
-    if (!is_empty_list(*linux_part, "uidMappings") || !is_empty_list(*linux_part, "gidMappings"))
-        return false;
-    set_member(*linux_part, "uidMappings",
-               default_map(user_number(document, "uid"), ::geteuid(), "/etc/subuid", document), document);
-    set_member(*linux_part, "gidMappings",
-               default_map(user_number(document, "gid"), ::getegid(), "/etc/subgid", document), document);
-    return true;
-}
-
-bool add_original_groups(Document& document) {
-    constexpr const char* kAnnotation = "run.oci.keep_original_groups";
-    JsonValue* annotations = find_object(document, "annotations");
-    JsonValue* keep = annotations == nullptr ? nullptr : find_member(*annotations, kAnnotation);
-    if (keep == nullptr || !keep->IsString() || std::string_view(keep->GetString()) != "1") return false;
-    gid_t groups[NGROUPS_MAX];
-    int count = ::getgroups(NGROUPS_MAX, groups);
-    JsonValue list(rapidjson::kArrayType);
-    for (int i = 0; i < count; ++i) list.PushBack(JsonValue(groups[i]), document.GetAllocator());
-    JsonValue& process = member(document, "process", JsonValue(rapidjson::kObjectType), document);
-    JsonValue& user = member(process, "user", JsonValue(rapidjson::kObjectType), document);
-    set_member(user, "additionalGids", std::move(list), document);
-    return true;
 }
 
 core::Status add_capability(std::string_view name, JsonValue& process, Document& document) {
@@ -310,32 +176,6 @@ std::string rootfs_of(const std::string& config_path, const std::string& bundle)
     if (path == nullptr || !path->IsString()) return {};
     std::string found(path->GetString(), path->GetStringLength());
     return found.starts_with('/') ? found : bundle + "/" + found;
-}
-
-std::optional<std::pair<uint32_t, uint32_t>> find_subordinate_ids(std::string_view table,
-                                                                  std::string_view user, uint32_t id) {
-    std::string number = core::format("%u", id);
-    for (std::string_view line : core::split_lines(table)) {
-        std::vector<std::string_view> parts = core::split(core::trim(line), ':');
-        if (parts.size() != 3 || (parts[0] != user && parts[0] != number)) continue;
-        auto first = core::parse_number<uint32_t>(parts[1]);
-        auto count = core::parse_number<uint32_t>(parts[2]);
-        if (first && count && *count > 0) return std::pair{*first, *count};
-    }
-    return std::nullopt;
-}
-
-core::Result<std::string> complete_config(std::string config, std::span<const std::string> variables) {
-    BERTH_ASSIGN(Document document, parse_object(config, "config.json"));
-    bool changed = !variables.empty();
-    if (changed) {
-        JsonValue& process = member(document, "process", JsonValue(rapidjson::kObjectType), document);
-        JsonValue& env = member(process, "env", JsonValue(rapidjson::kArrayType), document);
-        for (const std::string& variable : variables) set_environment(variable, env, document);
-    }
-    changed = add_default_maps(document) || changed;
-    changed = add_original_groups(document) || changed;
-    return changed ? json_text_of(document) : std::move(config);
 }
 
 void set_spec(pb::task::CreateTaskRequest& request, std::string config) {

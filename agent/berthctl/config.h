@@ -1,7 +1,6 @@
 // From what people have on disk and on their command line to the agent's requests.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,16 +20,6 @@ core::Result<std::string> read_file(const std::string& path);
 // Fills bundle, rootfs and terminal of a Create from --bundle (default "."), --tty and --rootfs-mount, and
 // returns the text of --config, or of the bundle's config.json.
 core::Result<std::string> fill_create(const Arguments& arguments, pb::task::CreateTaskRequest& request);
-
-// The configuration with what a runtime adds of its caller's own: these variables in the process's
-// environment; crun's default maps of a user namespace that has none (the process's user is the caller,
-// others are the caller's of /etc/subuid and /etc/subgid); the caller's groups, with the annotation
-// run.oci.keep_original_groups. Not touched when there is nothing to add.
-core::Result<std::string> complete_config(std::string config, std::span<const std::string> variables);
-
-// The first range of `user` or `id` in a file like /etc/subuid ("NAME:FIRST:COUNT" lines).
-std::optional<std::pair<uint32_t, uint32_t>> find_subordinate_ids(std::string_view table,
-                                                                  std::string_view user, uint32_t id);
 
 // Options of a Create: the configuration alone, or what goes beside it where the agent is on the same system.
 void set_spec(pb::task::CreateTaskRequest& request, std::string config);

@@ -3,6 +3,7 @@
 
 #include "agent/berthctl/command.h"
 #include "agent/berthctl/config.h"
+#include "agent/berthctl/notify.h"
 #include "agent/core/text.h"
 #include "proto/berth/guest.pb.h"
 #include "proto/containerd/task.pb.h"
@@ -23,8 +24,12 @@ core::Result<pb::task::ProcessRequest> process_of(Context& context) {
 
 core::Result<int> start(Context& context) {
     BERTH_ASSIGN(pb::task::ProcessRequest request, process_of(context));
+    bool may_notify = context.is_local() && request.exec_id().empty();
+    Notify notify(may_notify ? context.names.folder(context.user_id) : std::string());
+    BERTH_TRY(notify.listen());
     BERTH_ASSIGN(pb::task::StartResponse response,
                  task_call<pb::task::StartResponse>(context, "Start", request));
+    BERTH_TRY(notify.wait_ready(response.pid()));
     print_pid(context, context.user_id, response.pid());
     return 0;
 }
@@ -57,7 +62,8 @@ core::Status kill_one(Context& context, const std::string& id, uint32_t signal) 
         request.set_id(id);
         BERTH_ASSIGN(pb::task::StateResponse state,
                      task_call<pb::task::StateResponse>(context, "State", request));
-        if (state.status() != pb::task::STOPPED) return core::ok();
+        // With --all a container that has ended has no process that could miss the signal, as for runc.
+        if (state.status() != pb::task::STOPPED || context.arguments.has("all")) return core::ok();
         return core::make_error(core::Code::kNotFound, "container not running");
     }
     pb::task::KillRequest request;
@@ -114,6 +120,8 @@ core::Status remove_one(Context& context, const pb::task::ProcessRequest& reques
     if (!ended.ok()) return ended;
     BERTH_ASSIGN(pb::task::DeleteResponse response,
                  task_call<pb::task::DeleteResponse>(context, "Delete", request));
+    if (context.is_local() && request.exec_id().empty())
+        Notify::remove_folder(context.names.folder(context.names.user_id(request.id())));
     if (context.json) {
         JsonText out;
         out.begin_object();

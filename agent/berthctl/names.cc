@@ -38,6 +38,7 @@ core::Status Names::open(std::string_view root) {
     BERTH_TRY(make_folders(path));
     char resolved[PATH_MAX];
     if (::realpath(path.c_str(), resolved) == nullptr) return core::errno_error(errno, "--root " + path);
+    path_ = resolved;
     uint64_t hash = hash_of(resolved);
     suffix_ = core::format(".root-%016llx", static_cast<unsigned long long>(hash));
     namespace_ = std::string("root:") + resolved;
@@ -61,6 +62,11 @@ core::Result<std::string> Names::find(client::Session& session, std::string_view
 
 std::string Names::other_id(std::string_view id) const {
     return std::string(id) + suffix_;
+}
+
+std::string Names::folder(std::string_view user_id) const {
+    if (user_id.empty() || user_id == "." || user_id == ".." || user_id.find('/') != user_id.npos) return {};
+    return path_ + "/" + std::string(user_id);
 }
 
 std::string Names::user_id(std::string_view agent_id) const {

@@ -28,10 +28,14 @@ class Names {
     core::Result<std::string> find(client::Session& session, std::string_view id);
     // Of a new one, when `id` itself is another root's.
     std::string other_id(std::string_view id) const;
+    // Where files of a container lie that are the caller's, not the agent's: DIR/ID of the root (without one,
+    // of /run/berthctl). Empty for what is no name of a folder. Nothing is made.
+    std::string folder(std::string_view user_id) const;
     // What users call the container that the agent calls so.
     std::string user_id(std::string_view agent_id) const;
 
  private:
+    std::string path_ = "/run/berthctl";
     std::string namespace_;
     std::string suffix_;
 };

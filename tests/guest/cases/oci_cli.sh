@@ -182,6 +182,8 @@ case_state_list_and_ps() {
     expect_eq "ps of a stopped one" "$(berthctl $root ps look | wc -l)" 1
     expect_refused "container not running" berthctl $root kill look TERM
     expect_refused "container not running" berthctl $root kill look 0
+    berthctl $root kill -a look 0 || fail "kill --all 0 of a stopped one"
+    berthctl $root kill --all look KILL || fail "kill --all KILL of a stopped one"
     expect_refused "stopped container" berthctl $root exec look true
     berthctl $root delete look
 }
@@ -303,4 +305,59 @@ case_errors_and_logs() {
     expect_refused "container does not exist" berthctl $root state bad
     expect_status 1 berthctl $root run --pid-file /nowhere/pid -b "$(bundle bad '["sleep", "1000"]')" bad
     expect_refused "container does not exist" berthctl $root state bad
+}
+
+case_notify_socket() {
+    make_rootfs
+    cp "$(which notify_socket)" $rootfs/bin/
+    rm -f $work/manager && notify_socket $work/manager >$work/notes &
+    wait_for 10 test -S $work/manager
+    export NOTIFY_SOCKET=$work/manager
+    talk='notify_socket -s STATUS=early; echo $NOTIFY_SOCKET; notify_socket -s "A=1
+READY=1"; sleep 1000'
+    dir=$(bundle ready "[\"sh\", \"-c\", \"$(echo "$talk" | sed 's/"/\\"/g' | tr '\n' '#' | sed 's/#$//; s/#/\\n/g')\"]")
+    berthctl $root run -b $dir ready >$work/out 2>&1 &
+    runner=$!
+    wait_for 10 grep -q . $work/notes || fail "in the foreground: $(cat $work/out)"
+    expect_eq "the container's socket" "$(cat $work/out)" $work/manager/notify
+    expect_has "its mount" "$(grep " $work/manager " /proc/$(init_pid ready)/mountinfo)" "$work/manager ro,nosuid,nodev,noexec"
+    expect_eq "what the manager hears" "$(cat $work/notes)" "$runner READY=1"
+    berthctl $root kill ready KILL
+    wait $runner
+    [ ! -e /run/oci/ready ] || fail "left: $(find /run/oci/ready)"
+    expect_eq "nothing more" "$(cat $work/notes)" "$runner READY=1"
+    # Who goes away says who stays.
+    berthctl $root run -d -b $dir ready >$work/out 2>&1 </dev/null || fail "run -d: $(cat $work/out)"
+    expect_eq "detached" "$(tail -n +2 $work/notes | cut -d ' ' -f 2 | tr '\n' ' ')" "READY=1 MAINPID=$(init_pid ready) BARRIER=1 "
+    berthctl $root delete -f ready
+    berthctl $root create -b $dir ready >$work/out 2>&1 </dev/null || fail "create: $(cat $work/out)"
+    expect_eq "created" "$(wc -l <$work/notes)" 4
+    timeout 20 berthctl $root start ready || fail "start does not come back"
+    expect_eq "started" "$(tail -n +5 $work/notes | cut -d ' ' -f 2 | tr '\n' ' ')" "READY=1 MAINPID=$(init_pid ready) BARRIER=1 "
+    # Another of that id is refused, and takes nothing from the first.
+    expect_refused "already exists" berthctl $root run -b $dir ready
+    [ -S /run/oci/ready/notify/notify ] || fail "the socket of the first is gone"
+    berthctl $root delete -f ready
+    [ ! -e /run/oci/ready ] || fail "left: $(find /run/oci/ready)"
+    # It ends without a word: nobody waits for ever.
+    dir=$(bundle silent '["sleep", "0.5"]')
+    timeout 20 berthctl $root run -d -b $dir silent >/dev/null 2>&1 </dev/null || fail "run -d waits for ever"
+    berthctl $root delete silent || fail "delete"
+    # Created without, started with.
+    dir=$(bundle silent '["sleep", "1000"]')
+    (unset NOTIFY_SOCKET && berthctl $root create -b $dir silent >/dev/null 2>&1 </dev/null) || fail create
+    timeout 20 berthctl $root start silent || fail "start waits for what cannot be said"
+    berthctl $root delete -f silent
+    unset NOTIFY_SOCKET
+}
+
+case_ambient_capabilities_that_cannot_be() {
+    dir=$(bundle amb '["grep", "CapAmb", "/proc/self/status"]' \
+        's|"ambient": \[|"inheritable": ["CAP_KILL"], "ambient": ["CAP_CHOWN",|')
+    expect_status 0 berthctl $root run -b $dir amb
+    expect_has "a warning" "$err" "can't raise ambient capability CAP_CHOWN: "
+    case $err in *CAP_KILL*) fail "not true: $err" ;; esac
+    expect_eq "the ambient set" "$out" "$(printf 'CapAmb:\t0000000000000020')"
+    expect_status 0 berthctl $root run -b "$(bundle amb '["true"]')" amb
+    expect_eq "of none inheritable" "$err" ""
 }

@@ -92,37 +92,6 @@ TEST_CASE("bytes with units") {
     }
 }
 
-TEST_CASE("variables of the caller's go into the environment") {
-    const std::string variables[] = {"LISTEN_FDS=1", "LISTEN_PID=1"};
-    auto config = berth::ctl::complete_config(R"({"process":{"env":["LISTEN_PID=7","A=1"]}})", variables);
-    REQUIRE(config.ok());
-    CHECK(*config == R"({"process":{"env":["LISTEN_PID=1","A=1","LISTEN_FDS=1"]}})");
-    CHECK(*berth::ctl::complete_config(R"({ "not" : "touched" })", {}) == R"({ "not" : "touched" })");
-    CHECK_FALSE(berth::ctl::complete_config("[]", {}).ok());
-}
-
-TEST_CASE("a user namespace without maps gets the caller's") {
-    std::string id = std::to_string(::geteuid());
-    auto config = berth::ctl::complete_config(
-        R"({"process":{"user":{"uid":5}},"linux":{"namespaces":[{"type":"user"}]}})", {});
-    REQUIRE(config.ok());
-    CHECK(config->find(R"({"containerID":5,"hostID":)" + id + R"(,"size":1})") != std::string::npos);
-    CHECK(config->find(R"("gidMappings":[{"containerID":0,"hostID":)") != std::string::npos);
-    for (std::string_view untouched :
-         {R"({"linux":{"namespaces":[{"type":"user","path":"/x"}]}})",
-          R"({"linux":{"namespaces":[{"type":"pid"}]}})",
-          R"({"linux":{"namespaces":[{"type":"user"}],"uidMappings":[{"size":1}]}})", R"({"linux":7})"}) {
-        CHECK(*berth::ctl::complete_config(std::string(untouched), {}) == untouched);
-    }
-}
-
-TEST_CASE("subordinate ids") {
-    constexpr std::string_view kTable = "# a comment\nother:1:2\nroot:x:5\nroot:100000:65536\n7:300:4\n";
-    CHECK(berth::ctl::find_subordinate_ids(kTable, "root", 0) == std::pair{100000u, 65536u});
-    CHECK(berth::ctl::find_subordinate_ids(kTable, "", 7) == std::pair{300u, 4u});
-    CHECK_FALSE(berth::ctl::find_subordinate_ids(kTable, "nobody", 1));
-}
-
 TEST_CASE("an exec's user keeps what is not named") {
     char path[] = "/tmp/berthctl-user-XXXXXX";
     int fd = ::mkstemp(path);
