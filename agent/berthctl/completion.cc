@@ -9,6 +9,7 @@
 #include "agent/berthctl/config.h"
 #include "agent/berthctl/json_edit.h"
 #include "agent/berthctl/json_text.h"
+#include "agent/berthctl/unified_keys.h"
 #include "agent/core/text.h"
 
 namespace berth::ctl {
@@ -99,6 +100,12 @@ void add_mount(const BindMount& mount, Document& document) {
     mounts.PushBack(entry, document.GetAllocator());
 }
 
+bool move_unified(Document& document) {
+    JsonValue* linux_part = find_object(document, "linux");
+    JsonValue* resources = linux_part == nullptr ? nullptr : find_object(*linux_part, "resources");
+    return resources != nullptr && move_unified_keys(*resources, document);
+}
+
 bool has_text(JsonValue& object, const char* list, std::string_view text) {
     JsonValue* found = find_member(object, list);
     if (found == nullptr || !found->IsArray()) return false;
@@ -152,6 +159,7 @@ core::Result<std::string> complete_config(std::string config, const CallersPart&
     for (const BindMount& mount : part.mounts) add_mount(mount, document);
     changed = add_default_maps(document) || changed;
     changed = add_original_groups(document) || changed;
+    changed = move_unified(document) || changed;
     if (warnings != nullptr) warn_of_ambient(document, *warnings);
     return changed ? json_text_of(document) : std::move(config);
 }

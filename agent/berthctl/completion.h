@@ -27,7 +27,8 @@ struct CallersPart {
 // The configuration with the caller's part in it; with crun's default maps of a user namespace that has none
 // (the process's user is the caller, others are the caller's of /etc/subuid and /etc/subgid); with the
 // caller's groups where the annotation run.oci.keep_original_groups asks. Not touched when there is nothing
-// to add. `warnings` gets a line for each ambient capability that the kernel will not raise.
+// to add. `warnings` gets a line for each ambient capability that the kernel will not raise, but where none
+// is inheritable. Keys of unified are moved (unified_keys.h).
 core::Result<std::string> complete_config(std::string config, const CallersPart& part,
                                           std::vector<std::string>* warnings = nullptr);
 

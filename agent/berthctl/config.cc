@@ -10,6 +10,7 @@
 
 #include "agent/berthctl/json_edit.h"
 #include "agent/berthctl/json_text.h"
+#include "agent/berthctl/unified_keys.h"
 #include "agent/client/session.h"
 #include "agent/core/limits.h"
 #include "agent/core/text.h"
@@ -293,7 +294,7 @@ core::Result<std::string> build_process(const Arguments& arguments, std::span<co
     return json_text_of(process);
 }
 
-core::Result<std::string> build_resources(const Arguments& arguments) {
+core::Result<std::string> build_resources(const Arguments& arguments, bool any_unified) {
     Document resources(rapidjson::kObjectType);
     if (arguments.has("resources")) {
         std::string path(arguments.value("resources"));
@@ -314,6 +315,7 @@ core::Result<std::string> build_resources(const Arguments& arguments) {
         set_member(unified, std::string(pair.substr(0, equals)).c_str(),
                    string_value(pair.substr(equals + 1), resources), resources);
     }
+    if (any_unified) move_unified_keys(resources, resources);
     return json_text_of(resources);
 }
 

@@ -53,6 +53,27 @@ std::string words_of_unified(std::string_view message) {
     return "no such file or directory for a container";
 }
 
+// `before`"NAME"`after`...: the name. Empty: not so.
+std::string_view name_between(std::string_view message, std::string_view before, std::string_view after) {
+    size_t at = message.find(before);
+    if (at == message.npos) return {};
+    std::string_view name = message.substr(at + before.size());
+    size_t end = name.find(after);
+    return end == name.npos ? std::string_view() : name.substr(0, end);
+}
+
+// What runc says of an errno where it was a program's or a cgroup's.
+std::string words_with_place(std::string_view message, const std::string& words) {
+    std::string_view program = name_between(message, ": exec \"", "\": execve: ");
+    if (!program.empty()) return "exec " + std::string(program) + ": " + words;
+    std::string_view cgroup = name_between(message, ": cgroup \"", "\": ");
+    bool is_busy = message.ends_with("clone3: EBUSY");
+    if (cgroup.empty() && !is_busy) return words;
+    if (cgroup.starts_with('/')) cgroup.remove_prefix(1);
+    return words + "; runc: adding pid of it to cgroups /" + std::string(cgroup) + (is_busy ? "" : "/") +
+           "cgroup.procs: " + words;
+}
+
 }  // namespace
 
 core::Status Log::open(const Arguments& arguments) {
@@ -107,7 +128,9 @@ std::string told_message(const core::Error& error, std::string_view agent_id, st
     size_t colon = message.rfind(": ");
     std::string words = errno_words(colon == message.npos ? std::string_view(message)
                                                           : std::string_view(message).substr(colon + 2));
-    if (!words.empty()) message += " (" + words + ")";
+    if (!words.empty()) message += " (" + words_with_place(message, words) + ")";
+    std::string_view outside = name_between(message, "bad sub cgroup path \"", "\"");
+    if (!outside.empty()) message += " (path " + std::string(outside) + " is not a sub cgroup path)";
     if (error.code == core::Code::kNotFound && message.find("container \"") != message.npos &&
         message.ends_with(": not found"))
         message += " (container does not exist)";

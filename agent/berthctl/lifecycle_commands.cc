@@ -174,7 +174,7 @@ core::Result<int> resume(Context& context) {
 }
 
 core::Result<int> update(Context& context) {
-    BERTH_ASSIGN(std::string resources, build_resources(context.arguments));
+    BERTH_ASSIGN(std::string resources, build_resources(context.arguments, context.is_local()));
     bool sandbox = context.arguments.has("sandbox");
     if (sandbox != context.arguments.words().empty()) return core::invalid("update: an ID or --sandbox");
     if (sandbox) {

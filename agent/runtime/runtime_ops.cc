@@ -72,8 +72,9 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
         sources.cgroup = init_cgroup.get();
     }
     // Beside an init that manages its cgroups: a process in the one that it was given would keep it from
-    // passing its controllers on (systemd tries that once, while it boots).
-    bool is_manager = container.cgroup.two_levels() && process.sub_cgroup.empty();
+    // passing its controllers on (systemd tries that once, while it boots). The machine's own root gets what
+    // runc does: there first, and only when the kernel says no, to the init.
+    bool is_manager = container.cgroup.two_levels() && process.sub_cgroup.empty() && !process.is_owners;
     if (process.retried_in_init_cgroup || is_manager) {
         BERTH_ASSIGN(init_cgroup, open_cgroup_of(container.init()));
         sources.cgroup = init_cgroup.get();

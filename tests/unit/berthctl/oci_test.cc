@@ -64,7 +64,15 @@ TEST_CASE("errors are told in the words that people look for") {
         {Code::kAlreadyExists, R"(create "x": a container of that id exists)",
          R"(create "web": a container of that id exists (already exists))"},
         {Code::kNotFound, R"(start "x": exec "sh": execve: ENOENT)",
-         R"(start "web": exec "sh": execve: ENOENT (no such file or directory))"},
+         R"(start "web": exec "sh": execve: ENOENT (exec sh: no such file or directory))"},
+        {Code::kNotFound, R"(start "e" in "x": cgroup "/a": ENOENT)",
+         R"(start "e" in "web": cgroup "/a": ENOENT (no such file or directory; runc: adding pid of it to )"
+         R"(cgroups /a/cgroup.procs: no such file or directory))"},
+        {Code::kFailedPrecondition, R"(start "e" in "x": clone3: EBUSY)",
+         R"(start "e" in "web": clone3: EBUSY (device or resource busy; runc: adding pid of it to )"
+         R"(cgroups /cgroup.procs: device or resource busy))"},
+        {Code::kInvalidArgument, R"(exec "e" in "x": cgroup: bad sub cgroup path "..")",
+         R"(exec "e" in "web": cgroup: bad sub cgroup path ".." (path .. is not a sub cgroup path))"},
         {Code::kInternal, "EPERM", "EPERM (operation not permitted)"},
         {Code::kInvalidArgument, R"(a.unified["foo.bar"]: unknown; allowed are x)",
          R"(a.unified["foo.bar"]: unknown; allowed are x (the requested cgroup controller `foo` is not available))"},
