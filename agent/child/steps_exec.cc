@@ -95,13 +95,21 @@ void find_home(Child& child, uint64_t uid) {
     raw::close(fd);
 }
 
+// 0 or -EACCES and the like. faccessat goes by the real ids, and forgets the capabilities of who is not root:
+// CAP_DAC_OVERRIDE counts for execve. Only then the newer call, which an older profile may not know.
+int check_permission(const char* path) {
+    int err = raw::number(raw::syscall(SYS_faccessat, AT_FDCWD, raw::word(path), kExecutable));
+    if (err != -EACCES) return err;
+    return raw::syscall(SYS_faccessat2, AT_FDCWD, raw::word(path), kExecutable, AT_EACCESS) == 0 ? 0 : err;
+}
+
 // 0 when `path` may be executed by who we are; ENOENT, EACCES or ELOOP.
 int check_executable(const Child& child, const char* path) {
     struct stat status {};
     int err = raw::number(raw::syscall(SYS_newfstatat, AT_FDCWD, raw::word(path), raw::word(&status), 0));
     if (err < 0) return err;
     if (!S_ISREG(status.st_mode)) return -EACCES;
-    err = raw::number(raw::syscall(SYS_faccessat, AT_FDCWD, raw::word(path), kExecutable));
+    err = check_permission(path);
     if (err < 0 || child.filtered) return err;
     // /proc/self/exe is the agent's own binary still: it must not be run, and so be held open, in here.
     int fd = raw::openat2(AT_FDCWD, path, O_PATH, 0, RESOLVE_NO_MAGICLINKS);

@@ -394,3 +394,16 @@ case_exec_beside_an_init_that_moved() {
     expect_refused "/nowhere/cgroup.procs: no such file" berthctl $root exec --cgroup nowhere moved true
     berthctl $root delete -f moved
 }
+
+case_a_capability_opens_the_program() {
+    make_rootfs
+    printf '#!/bin/sh\necho opened\n' >$rootfs/bin/closed && chmod 744 $rootfs/bin/closed
+    user='s|"uid": 0|"uid": 1000|;s|"gid": 0|"gid": 1000|'
+    expect_status 1 berthctl $root run -b "$(bundle dac '["/bin/closed"]' "$user")" dac
+    expect_has "without it" "$err" "permission denied"
+    # The shell that the file names reads it, with the ambient capability.
+    expect_status 0 berthctl $root run -b "$(bundle dac '["/bin/closed"]' "$user" 's|"CAP_KILL"|"CAP_KILL", "CAP_DAC_OVERRIDE"|' \
+        's|"ambient": \[|"inheritable": ["CAP_DAC_OVERRIDE"], "ambient": [|')" dac
+    expect_eq "with it" "$out" opened
+    rm $rootfs/bin/closed
+}
