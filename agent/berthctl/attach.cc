@@ -92,7 +92,8 @@ core::Status Attachment::open() {
     if (!signals_.valid()) return core::errno_error(errno, "signalfd");
     if (target_.terminal && target_.with_streams) {
         BERTH_TRY(send_size());
-        if (target_.with_stdin) BERTH_TRY(terminal_.enter());
+        if (target_.with_stdin)
+            BERTH_TRY(terminal_.enter(session_.address().transport == client::Transport::kLocal));
     }
     return core::ok();
 }

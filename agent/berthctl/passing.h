@@ -26,12 +26,14 @@ class Passing {
 
     std::string stdio[3];
     std::string console;                   // "fd:N"; empty: none
+    bool plain_newlines = false;           // of a terminal that is shown on the caller's own
     std::vector<std::string> environment;  // LISTEN_FDS and LISTEN_PID, as the process is to see them
     const std::vector<int>& descriptors() const { return descriptors_; }
 
     template <typename Options>
     void fill(Options& options) const {
         options.set_console_socket(console);
+        options.set_plain_newlines(plain_newlines);
         for (const File& file : files_) {
             auto& out = *options.add_files();
             out.set_descriptor(file.target);

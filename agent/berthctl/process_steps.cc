@@ -118,6 +118,7 @@ core::Result<Stdio> choose_stdio(Context& context, Request& request, bool detach
     } else {
         BERTH_TRY(check_terminal(arguments, true, detach));
         stdio.with_streams = !arguments.has("console-socket");
+        stdio.passing.plain_newlines = stdio.with_streams;
         if (!stdio.with_streams) BERTH_TRY(stdio.passing.connect_console(arguments));
     }
     if (stdio.with_streams) set_streams(request, with_stdin);

@@ -15,11 +15,12 @@ std::optional<WindowSize> window_size() {
     return WindowSize{size.ws_col, size.ws_row};
 }
 
-core::Status RawTerminal::enter() {
+core::Status RawTerminal::enter(bool keep_output) {
     termios mode{};
     if (::tcgetattr(STDIN_FILENO, &mode) != 0) return core::ok();
     saved_ = mode;
     ::cfmakeraw(&mode);
+    if (keep_output) mode.c_oflag |= saved_->c_oflag & static_cast<tcflag_t>(OPOST);
     if (::tcsetattr(STDIN_FILENO, TCSADRAIN, &mode) != 0) {
         saved_.reset();
         return core::errno_error(errno, "terminal: raw mode");

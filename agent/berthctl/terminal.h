@@ -24,7 +24,8 @@ class RawTerminal {
     RawTerminal(const RawTerminal&) = delete;
     RawTerminal& operator=(const RawTerminal&) = delete;
     ~RawTerminal() { restore(); }
-    core::Status enter();
+    // `keep_output`: what is written goes on being processed, LF to CR and LF.
+    core::Status enter(bool keep_output);
     void restore();
 
  private:

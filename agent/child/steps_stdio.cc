@@ -1,4 +1,5 @@
 // Terminal, stdio and other descriptors.
+#include <asm/termbits.h>
 #include <linux/magic.h>
 #include <sys/ioctl.h>
 #include <sys/vfs.h>
@@ -42,6 +43,15 @@ bool op_comes_later(const Child& child, core::PlanOp op) {
     return false;
 }
 
+// The kernel's struct termios, not libc's.
+int leave_newlines(int tty) {
+    struct termios settings;
+    int err = raw::number(raw::syscall(SYS_ioctl, tty, TCGETS, raw::word(&settings)));
+    if (err < 0) return err;
+    settings.c_oflag &= ~static_cast<tcflag_t>(ONLCR);
+    return raw::number(raw::syscall(SYS_ioctl, tty, TCSETS, raw::word(&settings)));
+}
+
 }  // namespace
 
 int step_pty_open(Child& child, const PlanStep& step) {
@@ -61,6 +71,7 @@ int step_pty_open(Child& child, const PlanStep& step) {
     if (err == 0) err = raw::syscall(SYS_ioctl, fd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (err >= 0) err = fill(child.tty, raw::number(err));
     if (err == 0) err = raw::syscall(SYS_fchown, child.tty, raw::word(step.c), -1);
+    if (err == 0 && (step.flags & core::kPlainNewlines) != 0) err = leave_newlines(child.tty);
     if (err == 0) err = tell_agent(child, core::ChildMessageType::kPty, 0, 0, fd);
     raw::close(fd);
     return raw::number(err);

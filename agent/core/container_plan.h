@@ -39,6 +39,7 @@ struct ExtraFd {
 struct StdioLayout {
     StdioStream streams[3];
     std::vector<ExtraFd> extra;
+    bool plain_newlines = false;  // the pty leaves LF as it is
 };
 
 // A compiled filter: struct sock_filter[] as bytes.

@@ -100,7 +100,7 @@ enum class PlanOp : uint16_t {
     kRootPropagation,  // mount("/", a)
     // Terminal.
     kPtyOpen,  // in root /dev/pts/ptmx (on devpts): unlock, tty = TIOCGPTPEER; sends the master to the agent;
-               // a = rows, b = cols (both 0: unset); fchown(tty, c)
+               // a = rows, b = cols (both 0: unset); fchown(tty, c); kPlainNewlines: ONLCR off
     kPtyAttach,   // tty -> fds 0, 1, 2 and TIOCSCTTY
     kStdio,       // fd a (0, 1 or 2) = slot; kNoSlot: /dev/null opened in root, or the guest's where root
                   // has none
@@ -154,6 +154,7 @@ enum class PlanOp : uint16_t {
 enum PlanStepFlags : uint16_t {
     kRecursive = 1,
     kIgnoreErrors = 2,  // the step's failure is not one (best effort by the spec)
+    kPlainNewlines = 4,
 };
 
 struct PlanStep {

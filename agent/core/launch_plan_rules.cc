@@ -293,7 +293,8 @@ class Checker {
     const char* step_flaw(const PlanStep& step, uint32_t index) const {
         if (step.op == PlanOp::kInvalid || step.op > PlanOp::kLast) return "unknown op";
         OpRule rule = rule_of(step.op);
-        if ((step.flags & ~(kRecursive | kIgnoreErrors)) != 0) return "unknown flags";
+        int known = kRecursive | kIgnoreErrors | (step.op == PlanOp::kPtyOpen ? kPlainNewlines : 0);
+        if ((step.flags & ~known) != 0) return "unknown flags";
         if (!operand_ok(step.label, Operand::kTextMaybe)) return "label out of bounds";
         if (!operand_ok(step.s1, rule.s1)) return "s1 is missing or out of bounds";
         if (!operand_ok(step.s2, rule.s2)) return "s2 is missing or out of bounds";

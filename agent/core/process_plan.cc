@@ -153,6 +153,7 @@ void emit_pty(LaunchPlanBuilder& builder, const ProcessPlanInput& input) {
     step.a = input.process->console_size.height;
     step.b = input.process->console_size.width;
     step.c = input.process->user.uid;
+    step.flags = input.stdio->plain_newlines ? kPlainNewlines : 0;
 }
 
 void emit_stdio(LaunchPlanBuilder& builder, const ProcessPlanInput& input) {

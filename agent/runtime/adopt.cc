@@ -55,7 +55,8 @@ core::MemoryEvents counters_of(const v1::MemoryCounters& from) {
 
 std::unique_ptr<Process> process_of(Container& container, core::ExecId exec_id,
                                     const pb::state::Process& state) {
-    StdioPaths paths{state.stdin(), state.stdout(), state.stderr(), state.terminal(), false};
+    StdioPaths paths{state.stdin(),    state.stdout(), state.stderr(),
+                     state.terminal(), false,          state.plain_newlines()};
     auto process = std::make_unique<Process>(container, std::move(exec_id), std::move(paths));
     process->key = state.key();
     process->pid = state.pid();

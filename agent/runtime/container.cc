@@ -35,6 +35,7 @@ void fill_state(const Process& process, pb::state::Process& out) {
     out.set_pid(process.pid);
     out.set_status(static_cast<uint32_t>(process.status));
     out.set_terminal(process.paths().terminal);
+    out.set_plain_newlines(process.paths().plain_newlines);
     out.set_stdin(process.paths().in);
     out.set_stdout(process.paths().out);
     out.set_stderr(process.paths().err);

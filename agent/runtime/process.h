@@ -36,6 +36,7 @@ struct StdioPaths {
     std::string err;
     bool terminal = false;
     bool console = false;  // the terminal's master goes to a socket of the caller's, there are no streams
+    bool plain_newlines = false;  // the terminal puts no CR before LF
 };
 
 // What a caller of the local socket passes on besides stdio.

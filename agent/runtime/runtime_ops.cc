@@ -100,6 +100,7 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
 core::StdioLayout Runtime::stdio_layout(const StdioPaths& paths, std::span<const core::ExtraFd> files) {
     core::StdioLayout layout;
     layout.extra.assign(files.begin(), files.end());
+    layout.plain_newlines = paths.plain_newlines;
     const std::string* texts[3] = {&paths.in, &paths.out, &paths.err};
     for (size_t i = 0; i < 3; ++i)
         layout.streams[i].mode = texts[i]->empty() ? core::StdioMode::kNull : core::StdioMode::kPipe;

@@ -63,6 +63,7 @@ core::Status take_files(const Options& options, runtime::PassedFiles& passed, ru
                                                   passed.descriptors.size()));
         passed.files.push_back({options.files(i).descriptor(), index});
     }
+    stdio.plain_newlines = options.plain_newlines();
     if (options.console_socket().empty()) return core::ok();
     BERTH_ASSIGN(uint32_t index,
                  passed_index("console_socket", options.console_socket(), passed.descriptors.size()));
@@ -130,7 +131,7 @@ core::Status take_process(const pb::Any& spec, runtime::ExecRequest& exec) {
 
 runtime::StdioPaths stdio_of(const std::string& in, const std::string& out, const std::string& err,
                              bool terminal) {
-    return {in, out, err, terminal, false};
+    return {in, out, err, terminal, false, false};
 }
 
 // Ends an operation of the runtime when its call runs out of time; a mere disconnect lets it finish.

@@ -407,3 +407,13 @@ case_a_capability_opens_the_program() {
     expect_eq "with it" "$out" opened
     rm $rootfs/bin/closed
 }
+
+case_a_terminal_of_ours_gives_plain_lines() {
+    dir=$(bundle lf '["sh", "-c", "echo one; stty -a 2>/dev/null | grep -o [-]*onlcr"]' 's|"terminal": false|"terminal": true|')
+    berthctl $root run -b $dir lf </dev/null >$work/out || fail "run: $(cat $work/out)"
+    expect_eq "run" "$(cat $work/out)" "$(printf 'one\n-onlcr')"
+    dir=$(bundle lf '["sleep", "1000"]')
+    berthctl $root run -d -b $dir lf </dev/null >/dev/null 2>&1 || fail "run -d"
+    expect_eq "exec -t" "$(berthctl $root exec -t lf echo two </dev/null)" two
+    berthctl $root delete -f lf
+}

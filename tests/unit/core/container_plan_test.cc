@@ -387,6 +387,11 @@ TEST_CASE("stdio: pipes, null, the caller's own, a terminal") {
     CHECK(pty.a == 24);
     CHECK(pty.b == 80);
     CHECK(pty.c == 5);
+    CHECK(pty.flags == 0);
+    ContainerLaunch plain = launch_of(spec, facts);
+    plain.stdio.plain_newlines = true;
+    LaunchPlan plain_plan = plan_of(plain);
+    CHECK(step_at(plain_plan, find_step(plain_plan, PlanOp::kPtyOpen)).flags == kPlainNewlines);
     CHECK(find_step(plan, PlanOp::kPtyOpen) < find_step(plan, PlanOp::kTreeTtySlave));
     CHECK(find_step(plan, PlanOp::kTargetLike, "/dev/console") < find_step(plan, PlanOp::kPivotRoot));
     CHECK(find_step(plan, PlanOp::kPtyAttach) >= 0);
