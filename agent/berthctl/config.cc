@@ -252,6 +252,9 @@ core::Result<std::string> build_process(const Arguments& arguments, std::span<co
         process.RemoveMember("args");
         process.RemoveMember("terminal");
         process.RemoveMember("consoleSize");
+        // As crun: --no-new-privs says it. The agent holds all but the machine's own root to what the
+        // container has.
+        process.RemoveMember("noNewPrivileges");
     }
     if (!words.empty()) set_member(process, "args", string_array(words, process), process);
     if (!process.HasMember("args")) return core::invalid("exec: no command given");

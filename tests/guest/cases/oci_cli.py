@@ -1,5 +1,5 @@
 # berthctl's OCI command line under another init, where `berth --helper &` is all that was started.
-# limit: 300
+# limit: 480
 import re
 
 from harness import Failure
