@@ -17,15 +17,19 @@ namespace berth::ctl {
 
 namespace {
 
+// "No such file" -> "no such file", not "RFS ...".
+std::string with_small_letter(std::string words) {
+    if (words.size() > 1 && words[0] >= 'A' && words[0] <= 'Z' && words[1] >= 'a')
+        words[0] = static_cast<char>(words[0] - 'A' + 'a');
+    return words;
+}
+
 // "ENOENT" -> "no such file or directory"; empty when it is no errno's name.
 std::string errno_words(std::string_view name) {
     constexpr int kLast = 133;
     for (int number = 1; number <= kLast; ++number) {
         if (core::errno_name(number) != name) continue;
-        std::string words = std::strerror(number);
-        if (words.size() > 1 && words[0] >= 'A' && words[0] <= 'Z' && words[1] >= 'a')
-            words[0] = static_cast<char>(words[0] - 'A' + 'a');
-        return words;
+        return with_small_letter(std::strerror(number));
     }
     return {};
 }
@@ -72,6 +76,33 @@ std::string words_with_place(std::string_view message, const std::string& words)
     if (cgroup.starts_with('/')) cgroup.remove_prefix(1);
     return words + "; runc: adding pid of it to cgroups /" + std::string(cgroup) + (is_busy ? "" : "/") +
            "cgroup.procs: " + words;
+}
+
+// What others say of a message that has both parts in it, in this order.
+struct Words {
+    std::string_view part;
+    std::string_view later;
+    std::string_view words;
+};
+constexpr Words kWords[] = {
+    {"(proc on ", ": ELOOP", "must be mounted on ordinary directory"},
+    {"(sysfs on ", ": ELOOP", "must be mounted on ordinary directory"},
+    {"process.scheduler", ": EPERM", "process scheduler can't be used together with AllowedCPUs"},
+};
+
+std::string words_of(std::string_view message) {
+    constexpr std::string_view kKilled = "killed by signal ";
+    if (size_t at = message.find(kKilled); at != message.npos) {
+        std::string_view number = message.substr(at + kKilled.size());
+        auto signal = core::parse_number<int>(number.substr(0, number.find_first_not_of("0123456789")));
+        if (signal) return with_small_letter(::strsignal(*signal));
+    }
+    for (const Words& each : kWords) {
+        size_t at = message.find(each.part);
+        if (at != message.npos && message.find(each.later, at) != message.npos)
+            return std::string(each.words);
+    }
+    return words_of_unified(message);
 }
 
 }  // namespace
@@ -134,7 +165,7 @@ std::string told_message(const core::Error& error, std::string_view agent_id, st
     if (error.code == core::Code::kNotFound && message.find("container \"") != message.npos &&
         message.ends_with(": not found"))
         message += " (container does not exist)";
-    if (std::string unified = words_of_unified(message); !unified.empty()) message += " (" + unified + ")";
+    if (std::string also = words_of(message); !also.empty()) message += " (" + also + ")";
     if (error.code == core::Code::kInvalidArgument && user_id.find('/') != user_id.npos)
         message += " (invalid character `/` in the ID)";
     // What other runtimes say, which some of those who run them look for.

@@ -71,6 +71,16 @@ TEST_CASE("errors are told in the words that people look for") {
         {Code::kFailedPrecondition, R"(start "e" in "x": clone3: EBUSY)",
          R"(start "e" in "web": clone3: EBUSY (device or resource busy; runc: adding pid of it to )"
          R"(cgroups /cgroup.procs: device or resource busy))"},
+        {Code::kFailedPrecondition, R"(create "x": mount 0 (proc on /proc): open mount target: ELOOP)",
+         R"(create "web": mount 0 (proc on /proc): open mount target: ELOOP (too many levels of symbolic links) )"
+         R"((must be mounted on ordinary directory))"},
+        {Code::kPermissionDenied, R"(create "x": process.scheduler: sched_setattr: EPERM)",
+         R"(create "web": process.scheduler: sched_setattr: EPERM (operation not permitted) )"
+         R"((process scheduler can't be used together with AllowedCPUs))"},
+        {Code::kFailedPrecondition, R"(start "x": hooks.poststart[0]: killed by signal 31: "a")",
+         R"(start "web": hooks.poststart[0]: killed by signal 31: "a" (bad system call))"},
+        {Code::kFailedPrecondition, R"(start "x": hooks.poststart[0]: killed by signal 9)",
+         R"(start "web": hooks.poststart[0]: killed by signal 9 (killed))"},
         {Code::kInvalidArgument, R"(exec "e" in "x": cgroup: bad sub cgroup path "..")",
          R"(exec "e" in "web": cgroup: bad sub cgroup path ".." (path .. is not a sub cgroup path))"},
         {Code::kInternal, "EPERM", "EPERM (operation not permitted)"},
