@@ -7,6 +7,8 @@ namespace berth::ctl {
 
 namespace {
 
+constexpr std::string_view kNewestSpecVersion = "1.3.0";
+
 using Words = std::initializer_list<std::string_view>;
 
 void array(JsonText& out, std::string_view key, std::span<const std::string_view> items) {
@@ -176,7 +178,8 @@ std::span<const std::string_view> mount_options() {
 std::string spec_json(bool user_namespace, uint32_t uid, uint32_t gid) {
     JsonText out(JsonText::Style::kIndented);
     out.begin_object();
-    out.text("ociVersion", BERTH_SPEC_VERSION);
+    // The version whose rules the container is to have: a poststart hook that fails, fails the start.
+    out.text("ociVersion", kNewestSpecVersion);
     put_process(out);
     out.begin_object("root");
     out.text("path", "rootfs");
@@ -193,7 +196,7 @@ std::string features_json(const v1::InfoResponse& info) {
     JsonText out(JsonText::Style::kIndented);
     out.begin_object();
     out.text("ociVersionMin", "1.0.0");
-    out.text("ociVersionMax", "1.3.0");
+    out.text("ociVersionMax", kNewestSpecVersion);
     array(out, "hooks",
           {"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"});
     array(out, "mountOptions", mount_options());

@@ -270,6 +270,10 @@ case_spec_and_features() {
     expect_refused "exists" berthctl $root spec --bundle $work/s
     sed -i -e 's|"terminal": true|"terminal": false|' -e "s|\"rootfs\"|\"$rootfs\"|" -e 's|"sh"|"hostname"|' $work/s/config.json
     expect_eq "its container" "$(berthctl $root run -b $work/s s)" berth
+    sed 's|"linux": {|"hooks": {"poststart": [{"path": "/bin/false"}]}, "linux": {|' $work/s/config.json >$work/other.json
+    expect_status 1 berthctl $root run -b $work/s -f $work/other.json s
+    expect_has "a poststart hook that fails" "$err" "error running poststart hook #0"
+    expect_refused "container does not exist" berthctl $root state s
     # Another file in its place.
     sed 's|"hostname": "berth"|"hostname": "changed"|' $work/s/config.json >$work/other.json
     expect_eq "run --config" "$(cd $work && berthctl $root run -b $work/s -f other.json s)" changed
