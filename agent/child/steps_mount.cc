@@ -347,13 +347,16 @@ int step_readonly_path(Child& child, const PlanStep& step) {
     int fd = open_in_root(child, child.text(step.s1), O_PATH);
     if (is_missing(fd)) return 0;
     if (fd < 0) return fd;
+    mount_attr attributes{};
+    attributes.attr_set = MOUNT_ATTR_RDONLY;
+    if (step.a == 1) {
+        int err = setattr(fd, "", AT_EMPTY_PATH | recursive(step), attributes);
+        raw::close(fd);
+        return err;
+    }
     int tree = clone_of(fd, AT_RECURSIVE);
     int err = tree < 0 ? tree : 0;
-    if (err == 0) {
-        mount_attr attributes{};
-        attributes.attr_set = MOUNT_ATTR_RDONLY;
-        err = setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, attributes);
-    }
+    if (err == 0) err = setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, attributes);
     if (err == 0) err = move_mount(tree, fd);
     raw::drop(tree);
     raw::close(fd);

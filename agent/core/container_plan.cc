@@ -128,11 +128,14 @@ void emit_early_cwd(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
 }
 
 // A /dev that is asked for read-only is filled first (mount_plan_spec.cc leaves it writable).
-bool dev_becomes_readonly(const ContainerSpec& spec) {
-    for (const MountSpec& mount : spec.mounts)
-        if (mount.destination == "/dev" && mount.type == "tmpfs" && !mount.options.bind)
-            return ((mount.options.top.set | mount.options.recursive.set) & kAttrRdonly) != 0;
-    return false;
+// Null: none is.
+const MountSpec* find_readonly_dev(const ContainerSpec& spec) {
+    for (const MountSpec& mount : spec.mounts) {
+        if (mount.destination != "/dev" || mount.type != "tmpfs" || mount.options.bind) continue;
+        bool is_readonly = ((mount.options.top.set | mount.options.recursive.set) & kAttrRdonly) != 0;
+        return is_readonly ? &mount : nullptr;
+    }
+    return nullptr;
 }
 
 void emit_root_switch(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
@@ -143,8 +146,14 @@ void emit_root_switch(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
 }
 
 void emit_hidden_paths(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
-    if (dev_becomes_readonly(spec))
-        builder.step(PlanOp::kReadonlyPath, "read-only /dev").s1 = builder.string("/dev");
+    if (const MountSpec* mount = find_readonly_dev(spec); mount != nullptr) {
+        PlanString dev = builder.string("/dev");
+        PlanStep& step = builder.step(PlanOp::kReadonlyPath, "read-only /dev");
+        step.s1 = dev;
+        step.a = 1;
+        // What is mounted below it (pts, shm) stays as it was asked for.
+        step.flags = (mount->options.recursive.set & kAttrRdonly) != 0 ? kRecursive : 0;
+    }
     for (const std::string& path : spec.readonly_paths)
         builder.step(PlanOp::kReadonlyPath, "read-only path " + path).s1 = builder.string(path);
     std::vector<std::string> masked = spec.masked_paths;

@@ -89,7 +89,7 @@ enum class PlanOp : uint16_t {
     kSymlink,  // symlinkat(s2 target text, s1 path); existing is kept
     kMask,     // s1 in root hidden: file under the guest's /dev/null (checked: 1:3), directory under an empty
                // read-only tmpfs; missing is skipped. Before or after kPivotRoot. The slot is not used
-    kReadonlyPath,  // s1 in root bound onto itself read-only; missing is skipped
+    kReadonlyPath,  // s1 in root bound onto itself read-only (a 1: its mount, kRecursive); missing is skipped
     kSysctl,        // writes s2 to s1 ("net/ipv4/ip_forward") below sys/ of the child's own detached procfs
     kOomScoreAdj,  // a (signed) to oom_score_adj: written by the spawner before the go byte, since a child in
                    // a user namespace may not; a failure is the SpawnReply's ("oom_score_adj")

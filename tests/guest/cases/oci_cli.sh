@@ -425,3 +425,13 @@ case_a_terminal_of_ours_gives_plain_lines() {
     expect_eq "exec -t" "$(berthctl $root exec -t lf echo two </dev/null)" two
     berthctl $root delete -f lf
 }
+
+case_a_read_only_dev() {
+    look='grep " /dev[ /]" /proc/mounts | cut -d " " -f 2,4 | cut -d , -f 1; touch /dev/shm/x && echo written; : >/dev/null && echo null; touch /dev/x'
+    dir=$(bundle rodev "[\"sh\", \"-c\", \"$(echo "$look" | sed 's/"/\\"/g')\"]" '/"destination": "\/dev",/,/\]/s|"nosuid"|"nosuid", "ro"|')
+    berthctl $root run -b $dir rodev >$work/out 2>$work/err
+    expect_eq "/dev is one mount" "$(grep '^/dev ' $work/out)" "/dev ro"
+    expect_eq "what lies below" "$(grep '^/dev/' $work/out | grep -v ' rw' | head -n 1)" ""
+    expect_eq "shm and null" "$(tail -n 2 $work/out | tr '\n' ' ')" "written null "
+    expect_has "a file in it" "$(cat $work/err)" "Read-only file system"
+}

@@ -269,6 +269,9 @@ TEST_CASE("mounts: tmpfs inherits a mode, copies up, and /dev becomes read-only 
     CHECK(step_at(plan, copy + 1).op == PlanOp::kMountSetattr);
     CHECK(step_at(plan, copy + 1).a == kAttrRdonly);
     CHECK(find_step(plan, PlanOp::kNode, "/dev/null") < find_step(plan, PlanOp::kReadonlyPath, "/dev"));
+    const PlanStep& dev = step_at(plan, find_step(plan, PlanOp::kReadonlyPath, "/dev"));
+    CHECK(dev.a == 1);
+    CHECK(dev.flags == 0);
 }
 
 TEST_CASE("mounts: an overlay too long for fsconfig goes through mount(2)") {
