@@ -45,7 +45,7 @@ bool op_comes_later(const Child& child, core::PlanOp op) {
 
 // The kernel's struct termios, not libc's.
 int leave_newlines(int tty) {
-    struct termios settings;
+    struct termios settings {};
     int err = raw::number(raw::syscall(SYS_ioctl, tty, TCGETS, raw::word(&settings)));
     if (err < 0) return err;
     settings.c_oflag &= ~static_cast<tcflag_t>(ONLCR);
