@@ -149,9 +149,8 @@ constexpr struct {
 };
 
 void check_scheduler(JsonObject& in, const SchedulerAttributes& attributes, std::string_view policy) {
-    bool nice_allowed = policy == "SCHED_OTHER" || policy == "SCHED_BATCH";
+    // Not "nice": the kernel takes no notice of it with the other policies, and runc's specs have it there.
     bool priority_allowed = policy == "SCHED_FIFO" || policy == "SCHED_RR";
-    if (attributes.nice != 0 && !nice_allowed) in.fail("nice", "is for SCHED_OTHER and SCHED_BATCH only");
     if (attributes.priority != 0 && !priority_allowed)
         in.fail("priority", "is for SCHED_FIFO and SCHED_RR only");
     bool deadline = attributes.runtime_ns != 0 || attributes.deadline_ns != 0 || attributes.period_ns != 0;

@@ -218,6 +218,9 @@ case_exec_as_runc() {
     berthctl $root resume x
     wait $waiting || fail "exec --ignore-paused"
     expect_eq "--ignore-paused" "$(cat $work/out)" resumed
+    printf '{"args": ["sleep", "1000"], "cwd": "/", "scheduler": {"policy": "SCHED_DEADLINE", "nice": 19, "runtime": 1000000, "deadline": 10000000, "period": 10000000}}' >$work/process
+    berthctl $root exec -d -p $work/process --pid-file $work/pid x >/dev/null 2>&1 || fail "exec with a deadline"
+    expect_eq "its policy (SCHED_DEADLINE)" "$(cut -d " " -f 41 /proc/$(cat $work/pid)/stat)" 6
     expect_refused "apparmor" berthctl $root exec --apparmor nosuchprofile x true
     expect_refused "SELinux" berthctl $root exec --process-label a:b:c:d x true
     berthctl $root delete -f x

@@ -125,8 +125,6 @@ TEST_CASE("refused: process") {
          "process.scheduler.policy: unknown policy \"SCHED_FAST\""},
         {R"({"process": {"scheduler": {"policy": "SCHED_OTHER", "nice": 20}}})",
          "process.scheduler.nice: must be a number from -20 to 19"},
-        {R"({"process": {"scheduler": {"policy": "SCHED_FIFO", "nice": 1}}})",
-         "process.scheduler.nice: is for SCHED_OTHER and SCHED_BATCH only"},
         {R"({"process": {"scheduler": {"policy": "SCHED_OTHER", "priority": 1}}})",
          "process.scheduler.priority: is for SCHED_FIFO and SCHED_RR only"},
         {R"({"process": {"scheduler": {"policy": "SCHED_RR", "period": 1}}})",
@@ -441,4 +439,13 @@ TEST_CASE("specs that tools write are read whole") {
         CHECK(spec->mounts.size() >= 7);
         CHECK(spec->namespaces.size() >= 5);
     }
+}
+
+TEST_CASE(
+    "a nice value beside a policy that takes none is as the kernel has it: of no effect, and no error") {
+    auto process = parse_process_spec(
+        R"({"args": ["x"], "cwd": "/", "scheduler": {"policy": "SCHED_DEADLINE", "nice": 19, "runtime": 42000}})");
+    REQUIRE(process.ok());
+    REQUIRE(process->scheduler.has_value());
+    CHECK(process->scheduler->nice == 19);
 }
