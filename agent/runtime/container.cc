@@ -103,7 +103,8 @@ void Container::keep_for_execs(core::ContainerSpec full) {
     spec.process.warnings = {};
     spec.process.ignored = {};
     spec.berth = full.berth;
-    if (full.seccomp && full.seccomp->notifies()) {
+    // That there is one; the rules are in the compiled profile.
+    if (full.seccomp) {
         spec.seccomp.emplace();
         spec.seccomp->listener_path = std::move(full.seccomp->listener_path);
         spec.seccomp->listener_metadata = std::move(full.seccomp->listener_metadata);

@@ -438,3 +438,17 @@ case_a_read_only_dev() {
     expect_eq "shm and null" "$(tail -n 2 $work/out | tr '\n' ' ')" "written null "
     expect_has "a file in it" "$(cat $work/err)" "Read-only file system"
 }
+
+case_a_profile_holds_for_execs_and_hooks() {
+    profile='"seccomp": {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_KILL"}]},'
+    dir=$(bundle prof '["sleep", "1000"]' "s|\"linux\": {|\"linux\": {$profile|")
+    berthctl $root run -d -b $dir prof >$work/out 2>&1 </dev/null || fail "run: $(cat $work/out)"
+    expect_eq "an exec" "$(berthctl $root exec prof echo fine)" fine
+    expect_status 159 berthctl $root exec prof sh -c 'mkdir /dev/shm/x; kill -31 $$'
+    berthctl $root exec prof test -d /dev/shm/x && fail "the exec made a folder"
+    berthctl $root delete -f prof
+    dir=$(bundle prof '["true"]' "s|\"linux\": {|\"hooks\": {\"startContainer\": [{\"path\": \"/bin/mkdir\", \"args\": [\"mkdir\", \"/dev/shm/x\"]}]}, \"linux\": {$profile|")
+    expect_status 1 berthctl $root run -b $dir prof
+    expect_has "a startContainer hook" "$err" "killed by signal 31"
+    expect_has "a startContainer hook" "$err" "(bad system call)"
+}
