@@ -185,6 +185,9 @@ Result<bool> set_flag(HelperOptions& options, std::string_view flag, std::string
             return bad_value(flag, value, "an absolute path in the cgroup2 hierarchy, of at most 256 bytes");
         }
         options.cgroup_parent = value == "/" ? std::string_view() : value;
+    } else if (flag == "--cgroups-path") {
+        if (value != "own" && value != "mount") return bad_value(flag, value, "\"own\" or \"mount\"");
+        options.cgroups_path_from_mount = value == "mount";
     } else {
         return false;
     }
@@ -252,7 +255,7 @@ Result<HelperOptions> parse_helper_flags(std::span<const std::string_view> flags
             return invalid(
                 quoted(flag) +
                 ": unknown flag; known: --port --ready --auth --log --allow-local --secret-file --listen "
-                "--run-dir --cgroup-parent");
+                "--run-dir --cgroup-parent --cgroups-path");
         }
         if (is_missing) return invalid(std::string(flag) + ": needs a value");
         if (!is_known.ok()) return std::move(is_known).error();

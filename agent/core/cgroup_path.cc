@@ -87,15 +87,16 @@ bool lies_below(std::string_view path, std::string_view ancestor) {
 }  // namespace
 
 Result<CgroupLayout> plan_cgroup_layout(std::string_view cgroups_path, const ContainerId& id,
-                                        const CgroupPowers& powers) {
+                                        const CgroupPowers& powers, AbsoluteCgroups absolute) {
     CgroupLayout layout;
     if (cgroups_path.empty()) {
         bool taken = looks_like_kernel_file(id.view()) || id.view() == kInnerCgroup;
         layout.path = (taken ? "_" : "") + id.text();
     } else {
         BERTH_ASSIGN(layout.path, from_cgroups_path(cgroups_path));
+        if (absolute == AbsoluteCgroups::kFromMount && cgroups_path.front() == '/') layout.path.insert(0, "/");
     }
-    for (size_t slash = layout.path.find('/'); slash != std::string::npos;
+    for (size_t slash = layout.path.find('/', 1); slash != std::string::npos;
          slash = layout.path.find('/', slash + 1)) {
         layout.directories.push_back(layout.path.substr(0, slash));
     }
@@ -107,6 +108,15 @@ Result<CgroupLayout> plan_cgroup_layout(std::string_view cgroups_path, const Con
         layout.directories.push_back(layout.process_path);
     }
     return layout;
+}
+
+Status check_own_cgroups(std::string_view path, std::span<const std::string> own) {
+    for (const std::string& mine : own) {
+        if (path != mine && !lies_below(path, mine) && !lies_below(mine, path)) continue;
+        return make_error(Code::kPermissionDenied,
+                          "cgroupsPath " + quoted(path) + ": " + quoted(mine) + " is the agent's own");
+    }
+    return ok();
 }
 
 Status check_cgroup_collision(std::string_view path, std::span<const std::string_view> existing) {

@@ -1,6 +1,7 @@
 // Where a container's cgroup lies below the sandbox's, and whether it needs a second level.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,7 +20,8 @@ struct CgroupPowers {
 };
 
 struct CgroupLayout {
-    // Limits and device program. Relative to the sandbox's cgroup, cleaned: "web", "kubepods/pod1/web".
+    // Limits and device program. Relative to the sandbox's cgroup, cleaned: "web", "kubepods/pod1/web"; with a
+    // '/' in front ("/kubepods/pod1/web") relative to the hierarchy's mount point.
     std::string path;
     // Where processes go and where the cgroup namespace is rooted: `path`, or `path`/kInnerCgroup.
     std::string process_path;
@@ -27,14 +29,20 @@ struct CgroupLayout {
     // level. Limits are written to both: first to `path`, then, since programs read them there, to
     // `process_path` (on update without regard to failures: the container may have written there, too).
     bool two_levels = false;
-    // Directories to make, parents first: every ancestor below the sandbox, then `path`, then the inner one.
+    // Directories to make, parents first: every ancestor, then `path`, then the inner one.
     std::vector<std::string> directories;
 };
 
 inline constexpr std::string_view kInnerCgroup = "berth.inner";
 
+// Where an absolute cgroupsPath begins.
+enum class AbsoluteCgroups : uint8_t {
+    kInSandbox,   // below the sandbox, as every other
+    kFromMount,   // at the hierarchy's mount point, as the runtime spec (config-linux.md, "Cgroups Path") has it
+};
+
 // From the spec's linux.cgroupsPath, or from the id when that is empty.
-//   "/a//b/./c", "a/b/c" -> "a/b/c" (absolute or not: always below the sandbox)
+//   "/a//b/./c", "a/b/c" -> "a/b/c" ("/a/b/c" for the first with kFromMount)
 //   "kubepods-pod1.slice:cri-containerd:web" (runc's systemd form, slice:prefix:name) ->
 //   "kubepods-pod1.slice/cri-containerd-web.scope", as systemd names it; without a prefix "web.scope" (or
 //   "web.slice", when the name ends so); without a slice no directory for it.
@@ -43,10 +51,15 @@ inline constexpr std::string_view kInnerCgroup = "berth.inner";
 // like a kernel file of cgroupfs or is kInnerCgroup, deeper than limits::kCgroupDepth, over
 // limits::kPathBytes.
 Result<CgroupLayout> plan_cgroup_layout(std::string_view cgroups_path, const ContainerId& id,
-                                        const CgroupPowers& powers);
+                                        const CgroupPowers& powers,
+                                        AbsoluteCgroups absolute = AbsoluteCgroups::kInSandbox);
 
 // ALREADY_EXISTS when another container has the same path; FAILED_PRECONDITION when one's path lies above or
 // below: its limits would be another's. `existing` are the CgroupLayout::path of all other containers.
 Status check_cgroup_collision(std::string_view path, std::span<const std::string_view> existing);
+
+// PERMISSION_DENIED when a path from the mount point is one of the agent's own cgroups (`own`), lies below one
+// or above one.
+Status check_own_cgroups(std::string_view path, std::span<const std::string> own);
 
 }  // namespace berth::core

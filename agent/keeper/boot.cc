@@ -186,7 +186,7 @@ void protect_keeper() {
     modules.load_all();
     trace.step("modules");
     mix_entropy();
-    CgroupLayout cgroups = plan_cgroups("/sys/fs/cgroup");
+    CgroupLayout cgroups = plan_cgroups("/sys/fs/cgroup", "");
     core::AgentConfig config = require(make_agent_config(options, cgroups.sandbox, kRunDir));
     config.boot_monotonic_ns = listening_ns;
     trace.step("entropy");

@@ -11,6 +11,7 @@
 
 #include "agent/core/limits.h"
 #include "agent/core/text.h"
+#include "agent/sys/cgroup.h"
 #include "agent/sys/log.h"
 #include "agent/sys/small_file.h"
 
@@ -77,10 +78,28 @@ bool remove_tree(int parent, const char* name, int depth) {
     return ::unlinkat(parent, name, AT_REMOVEDIR) == 0;
 }
 
+// The cgroups below `path` that bear the mark, parents first.
+void find_marked(const std::string& path, sys::CgroupMark mark, const std::string& owner, int depth,
+                 std::vector<std::string>& found) {
+    sys::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd.valid()) return;
+    if (sys::has_cgroup_mark(fd, mark, owner)) found.push_back(path);
+    DIR* directory = depth > 0 ? ::fdopendir(fd.get()) : nullptr;
+    if (directory == nullptr) return;
+    (void)fd.release();
+    while (const dirent* entry = ::readdir(directory)) {
+        std::string_view child = entry->d_name;
+        if (entry->d_type == DT_DIR && child != "." && child != "..")
+            find_marked(path + "/" + entry->d_name, mark, owner, depth - 1, found);
+    }
+    ::closedir(directory);
+}
+
 }  // namespace
 
-CgroupLayout plan_cgroups(const std::string& parent) {
-    return {parent, parent + "/berth.agent", parent + "/berth.spawner", parent + "/berth"};
+CgroupLayout plan_cgroups(const std::string& mount, const std::string& below) {
+    std::string parent = mount + below;
+    return {mount, parent, parent + "/berth.agent", parent + "/berth.spawner", parent + "/berth"};
 }
 
 Status prepare_cgroups(const CgroupLayout& layout) {
@@ -125,6 +144,15 @@ void remove_cgroups(std::initializer_list<const std::string*> directories, int w
         }
         if (!gone) sys::log(LogLevel::kWarn, "cgroup.remove", "%s stays: still in use", directory->c_str());
     }
+}
+
+void remove_marked_cgroups(const CgroupLayout& layout, int wait_ms, void (*reap)()) {
+    std::vector<std::string> found;
+    find_marked(layout.mount, sys::CgroupMark::kContainer, layout.sandbox, kMaxDepth, found);
+    for (const std::string& container : found) remove_cgroups({&container}, wait_ms, reap);
+    found.clear();
+    find_marked(layout.mount, sys::CgroupMark::kAncestor, layout.sandbox, kMaxDepth, found);
+    for (auto ancestor = found.rbegin(); ancestor != found.rend(); ++ancestor) ::rmdir(ancestor->c_str());
 }
 
 }  // namespace berth::keeper

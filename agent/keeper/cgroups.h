@@ -10,12 +10,14 @@
 namespace berth::keeper {
 
 struct CgroupLayout {
+    std::string mount;    // where the hierarchy is mounted
     std::string parent;   // "/sys/fs/cgroup", or the directory of --cgroup-parent
     std::string agent;    // keeper and agent
     std::string spawner;  // the spawner, and whatever it leaves there
     std::string sandbox;  // containers
 };
-CgroupLayout plan_cgroups(const std::string& parent);
+// `below` is the parent's path from `mount` on: "" or "/machine".
+CgroupLayout plan_cgroups(const std::string& mount, const std::string& below);
 
 // Makes the three directories, moves the caller into `agent`, and enables every controller that `parent`
 // offers, in `parent` and in `sandbox`. The caller goes first: a cgroup with processes in it (other than the
@@ -31,5 +33,9 @@ core::Result<sys::UniqueFd> lock_cgroups(const CgroupLayout& layout);
 // caller must not be in one. Waits at most `wait_ms` for the killed to be gone; `reap` is called meanwhile,
 // since zombies keep a cgroup busy. What stays is logged.
 void remove_cgroups(std::initializer_list<const std::string*> directories, int wait_ms, void (*reap)());
+
+// The same for every container's cgroup outside these that bears the agent's mark (--cgroups-path=mount); what
+// was made on the way to one goes when nobody else uses it.
+void remove_marked_cgroups(const CgroupLayout& layout, int wait_ms, void (*reap)());
 
 }  // namespace berth::keeper

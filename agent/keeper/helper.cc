@@ -41,6 +41,7 @@ constexpr int kEndWaitMs = 5000;
 struct Cgroups {
     CgroupLayout layout;
     std::string home;  // where the helper was started; it goes back there at its end
+    bool elsewhere = false;  // containers may lie outside the layout
 };
 
 // Held for the life of the helper; a second one with the same run directory is refused.
@@ -65,7 +66,8 @@ Result<Cgroups> find_cgroups(const HelperOptions& options) {
     }
     BERTH_ASSIGN(std::string own, sys::read_small_file("/proc/self/cgroup", kProcFileBytes));
     Cgroups cgroups;
-    cgroups.layout = plan_cgroups(*mount + options.cgroup_parent);
+    cgroups.layout = plan_cgroups(*mount, options.cgroup_parent);
+    cgroups.elsewhere = options.cgroups_path_from_mount;
     cgroups.home = *mount + core::find_own_cgroup2(own).value_or("");
     if (::access(cgroups.layout.parent.c_str(), F_OK) != 0) {
         return core::errno_error(errno, "--cgroup-parent " + options.cgroup_parent);
@@ -136,6 +138,7 @@ void remove_own_cgroups(const Cgroups& cgroups) {
     if (!moved.ok()) sys::log(LogLevel::kWarn, "helper.cgroup", "%s", moved.error().message.c_str());
     // Agent and spawner have seen the end of their sockets; whatever is left is killed.
     const CgroupLayout& layout = cgroups.layout;
+    if (cgroups.elsewhere) remove_marked_cgroups(layout, kEndWaitMs, reap_all);
     if (moved.ok()) {
         remove_cgroups({&layout.sandbox, &layout.spawner, &layout.agent}, kEndWaitMs, reap_all);
     } else {
@@ -148,6 +151,7 @@ void clear_leftovers(const CgroupLayout& layout) {
     if (::access(layout.sandbox.c_str(), F_OK) != 0) return;
     sys::log(LogLevel::kWarn, "helper.leftovers", "%s is of a helper that was killed: it is emptied",
              layout.sandbox.c_str());
+    remove_marked_cgroups(layout, kEndWaitMs, reap_all);
     remove_cgroups({&layout.sandbox, &layout.spawner}, kEndWaitMs, reap_all);
 }
 
@@ -200,6 +204,7 @@ Status run(const HelperOptions& options) {
     BERTH_ASSIGN(core::AgentConfig config,
                  make_agent_config(options.boot, cgroups.layout.sandbox, options.run_dir));
     config.is_helper = 1;
+    config.cgroups_path_from_mount = options.cgroups_path_from_mount ? 1 : 0;
     BERTH_TRY(load_secret(options, config, keys));
     FdStore store;
     Sockets sockets;

@@ -124,6 +124,10 @@ core::Status Runtime::adopt(Welcome& welcome) {
     auto mount = core::find_cgroup2_mount(read_whole_file("/proc/self/mountinfo"));
     if (!mount) return core::make_error(core::Code::kFailedPrecondition, "no cgroup2 hierarchy is mounted");
     cgroup_mount_ = std::move(*mount);
+    if (config_.cgroups_path_from_mount != 0) {
+        hierarchy_.reset(open(cgroup_mount_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (!hierarchy_.valid()) return core::errno_error(errno, "open " + cgroup_mount_);
+    }
     BERTH_TRY(adopt_sandbox());
     BERTH_ASSIGN(std::vector<std::string> ids, list_states(config_.run_dir));
     if (config_.agent_starts == 0) {
@@ -253,10 +257,11 @@ core::Status Runtime::take_back_creation(const std::string& id, const pb::state:
         remove_state(config_.run_dir, id);
         return core::ok();
     }
+    CgroupPlace place = cgroup_place(state.cgroup_path());
     sys::UniqueFd directory;
-    if (auto opened = sys::open_cgroup(sandbox_, state.cgroup_path()); opened.ok())
+    if (auto opened = sys::open_cgroup(place.base, place.path); opened.ok())
         directory = std::move(*opened);
-    CgroupTeardown::begin(loop_, sandbox_, std::move(directory), state.cgroup_path(),
+    CgroupTeardown::begin(loop_, std::move(place), std::move(directory),
                           [this, id](core::Status status) {
                               if (!status.ok())
                                   sys::log(sys::LogLevel::kError, "adopt", "%s: %s", id.c_str(),
@@ -431,8 +436,14 @@ void Runtime::kill_unclaimed(Welcome& welcome) {
     }
 }
 
+CgroupPlace Runtime::cgroup_place(const std::string& path) const {
+    if (!path.starts_with('/')) return {sandbox_, path, ""};
+    return {hierarchy_, path.substr(1), config_.cgroup_root};
+}
+
 core::Status Runtime::open_cgroup_dirs(Container& container, bool two_levels) {
-    BERTH_ASSIGN(container.cgroup.outer, sys::open_cgroup(sandbox_, container.cgroup_path));
+    CgroupPlace place = cgroup_place(container.cgroup_path);
+    BERTH_ASSIGN(container.cgroup.outer, sys::open_cgroup(place.base, place.path));
     container.cgroup.inner.reset();
     if (two_levels) {
         BERTH_ASSIGN(container.cgroup.inner, sys::open_cgroup(container.cgroup.outer, core::kInnerCgroup));

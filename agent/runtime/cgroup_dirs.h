@@ -18,4 +18,13 @@ struct CgroupDirs {
     sys::FdRef leaf() const { return inner.valid() ? sys::FdRef(inner) : sys::FdRef(outer); }
 };
 
+// A cgroup by its path below a directory that somebody keeps open.
+struct CgroupPlace {
+    sys::FdRef base;
+    std::string path;
+    // Empty: below the sandbox, where every cgroup is the agent's. Else only ancestors with a mark of this
+    // owner's are removed.
+    std::string owner;
+};
+
 }  // namespace berth::runtime

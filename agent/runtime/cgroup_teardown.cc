@@ -14,19 +14,18 @@ namespace {
 constexpr size_t kRemovedPerTurn = 256;
 }  // namespace
 
-CgroupTeardown::CgroupTeardown(loop::Loop& loop, sys::FdRef sandbox, sys::UniqueFd directory,
-                               std::string path, core::Callback<void(core::Status)> done)
+CgroupTeardown::CgroupTeardown(loop::Loop& loop, CgroupPlace place, sys::UniqueFd directory,
+                               core::Callback<void(core::Status)> done)
     : loop_(loop),
-      sandbox_(sandbox),
+      place_(std::move(place)),
       directory_(std::move(directory)),
-      path_(std::move(path)),
       done_(std::move(done)) {}
 
-std::shared_ptr<CgroupTeardown> CgroupTeardown::begin(loop::Loop& loop, sys::FdRef sandbox,
-                                                      sys::UniqueFd directory, std::string path,
+std::shared_ptr<CgroupTeardown> CgroupTeardown::begin(loop::Loop& loop, CgroupPlace place,
+                                                      sys::UniqueFd directory,
                                                       core::Callback<void(core::Status)> done) {
     std::shared_ptr<CgroupTeardown> teardown(
-        new CgroupTeardown(loop, sandbox, std::move(directory), std::move(path), std::move(done)));
+        new CgroupTeardown(loop, std::move(place), std::move(directory), std::move(done)));
     teardown->self_ = teardown;
     teardown->deadline_.arm_after_ms(limits::kTeardownDeadlineMs);
     teardown->first_.post();
@@ -45,7 +44,7 @@ void CgroupTeardown::begin_killing() {
 void CgroupTeardown::step() {
     if (!killing_) {
         // With nobody in it and nothing below it, as most are by now, there is nothing to kill.
-        if (sys::remove_cgroup(sandbox_, path_).ok()) {
+        if (sys::remove_cgroup(place_.base, place_.path).ok()) {
             remove_ancestors();
             return finish(core::ok());
         }
@@ -67,7 +66,7 @@ void CgroupTeardown::step() {
 }
 
 bool CgroupTeardown::try_remove() {
-    auto removed = sys::remove_cgroup_tree(sandbox_, path_, kRemovedPerTurn);
+    auto removed = sys::remove_cgroup_tree(place_.base, place_.path, kRemovedPerTurn);
     if (!removed.ok() || *removed != sys::RemoveOutcome::kRemoved) return false;
     remove_ancestors();
     return true;
@@ -75,8 +74,15 @@ bool CgroupTeardown::try_remove() {
 
 // Those that cgroupsPath named and nobody else uses.
 void CgroupTeardown::remove_ancestors() {
-    for (size_t slash = path_.rfind('/'); slash != std::string::npos; slash = path_.rfind('/', slash - 1)) {
-        if (!sys::remove_cgroup(sandbox_, path_.substr(0, slash)).ok() || slash == 0) break;
+    const std::string& path = place_.path;
+    for (size_t slash = path.rfind('/'); slash != std::string::npos; slash = path.rfind('/', slash - 1)) {
+        std::string_view ancestor = std::string_view(path).substr(0, slash);
+        if (!place_.owner.empty()) {
+            auto opened = sys::open_cgroup(place_.base, ancestor);
+            if (!opened.ok() || !sys::has_cgroup_mark(*opened, sys::CgroupMark::kAncestor, place_.owner))
+                break;
+        }
+        if (!sys::remove_cgroup(place_.base, ancestor).ok() || slash == 0) break;
     }
 }
 
@@ -93,7 +99,7 @@ core::Error CgroupTeardown::stuck_error() {
         for (pid_t pid : *found) pids.append(core::format(" %d", pid));
     }
     return core::make_error(core::Code::kFailedPrecondition,
-                            core::format("cgroup.remove %s: still populated after %lld ms%s%s", path_.c_str(),
+                            core::format("cgroup.remove %s: still populated after %lld ms%s%s", place_.path.c_str(),
                                          static_cast<long long>(limits::kTeardownDeadlineMs),
                                          pids.empty() ? "" : ", by pids", pids.c_str()));
 }

@@ -8,23 +8,24 @@
 #include "agent/core/callback.h"
 #include "agent/core/result.h"
 #include "agent/loop/loop.h"
+#include "agent/runtime/cgroup_dirs.h"
 #include "agent/sys/fd.h"
 
 namespace berth::runtime {
 
 class CgroupTeardown : public std::enable_shared_from_this<CgroupTeardown> {
  public:
-    // `path` is the cgroup's, below `sandbox` (borrowed, outlives this); `directory` its open descriptor
+    // `place` is the cgroup's (its base outlives this); `directory` its open descriptor
     // (taken), or invalid when it could not be opened. A cgroup that is gone already is a success, and so are
     // its ancestors that are in use. `done` runs later from the loop, within limits::kTeardownDeadlineMs:
     // FAILED_PRECONDITION then names the processes that would not go (a task in uninterruptible sleep cannot
     // be killed).
-    static std::shared_ptr<CgroupTeardown> begin(loop::Loop& loop, sys::FdRef sandbox,
-                                                 sys::UniqueFd directory, std::string path,
+    static std::shared_ptr<CgroupTeardown> begin(loop::Loop& loop, CgroupPlace place,
+                                                 sys::UniqueFd directory,
                                                  core::Callback<void(core::Status)> done);
 
  private:
-    CgroupTeardown(loop::Loop& loop, sys::FdRef sandbox, sys::UniqueFd directory, std::string path,
+    CgroupTeardown(loop::Loop& loop, CgroupPlace place, sys::UniqueFd directory,
                    core::Callback<void(core::Status)> done);
     void step();
     void begin_killing();
@@ -36,10 +37,9 @@ class CgroupTeardown : public std::enable_shared_from_this<CgroupTeardown> {
     void finish(core::Status status);
 
     loop::Loop& loop_;
-    sys::FdRef sandbox_;
+    CgroupPlace place_;
     sys::UniqueFd directory_;
     sys::UniqueFd events_;
-    std::string path_;
     bool killing_ = false;
     core::Callback<void(core::Status)> done_;
     int64_t retry_ms_ = 1;

@@ -12,6 +12,7 @@
 #include "agent/core/device_nodes.h"
 #include "agent/core/text.h"
 #include "agent/runtime/container.h"
+#include "agent/runtime/create_plans.h"
 #include "agent/runtime/hook_run.h"
 #include "agent/runtime/runtime.h"
 #include "agent/runtime/state_file.h"
@@ -27,15 +28,6 @@ using core::Code;
 using core::format;
 using core::make_error;
 using core::quoted;
-
-// Everything that was decided before the first change.
-struct CreateJob::Plans {
-    core::ContainerSpec spec;
-    core::CgroupLayout layout;
-    core::CgroupPlan cgroup;
-    std::vector<bpf_insn> device_filter;
-    core::LaunchPlan launch;
-};
 
 CreateJob::CreateJob(Runtime& runtime, Container& container, CreateRequest request, Done<uint32_t> done)
     : runtime_(runtime),
@@ -140,13 +132,7 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
 
     core::CgroupPowers powers;
     powers.writable_cgroup_mount = core::needs_two_cgroup_levels(spec);
-    BERTH_ASSIGN(plans.layout, core::plan_cgroup_layout(spec.cgroups_path, container_.id, powers));
-    std::vector<std::string_view> existing;
-    existing.reserve(runtime_.containers().size());
-    for (const auto& [id, other] : runtime_.containers()) {
-        if (other.get() != &container_ && !other->cgroup_path.empty()) existing.push_back(other->cgroup_path);
-    }
-    BERTH_TRY(core::check_cgroup_collision(plans.layout.path, existing));
+    BERTH_TRY(plan_cgroup(plans, powers));
     BERTH_ASSIGN(plans.cgroup,
                  core::plan_resources({}, spec.resources, runtime_.guest().cgroup, core::PlanMode::kCreate));
     BERTH_TRY(plan_devices(spec));
@@ -261,60 +247,6 @@ core::Status CreateJob::apply(std::string_view json, Plans& plans) {
     return core::ok();
 }
 
-core::Status CreateJob::make_cgroups(Plans& plans) {
-    const core::CgroupLayout& layout = plans.layout;
-    for (const std::string& directory : layout.directories) {
-        auto made = sys::create_cgroup(runtime_.sandbox_, directory);
-        bool is_ancestor = directory != layout.path && directory != layout.process_path;
-        if (made.ok() || (is_ancestor && made.error().code == Code::kAlreadyExists)) {
-            if (!is_ancestor && !(layout.two_levels && directory == layout.path)) continue;
-            // Whoever has cgroups below it must pass its controllers on.
-            BERTH_ASSIGN(sys::UniqueFd cgroup, sys::open_cgroup(runtime_.sandbox_, directory));
-            BERTH_ASSIGN(std::vector<std::string> controllers, sys::available_controllers(cgroup));
-            BERTH_TRY(sys::enable_controllers(cgroup, controllers));
-            continue;
-        }
-        if (made.error().code != Code::kAlreadyExists || directory != layout.path) return made;
-        BERTH_TRY(adopt_empty_cgroup(directory));
-    }
-    BERTH_TRY(runtime_.open_cgroup_dirs(container_, layout.two_levels));
-    if (layout.two_levels) BERTH_TRY(container_.save(/*creating=*/true));
-    // So that what it makes below can be removed again in bounded time.
-    BERTH_TRY(sys::write_cgroup_file(container_.cgroup.outer, "cgroup.max.descendants",
-                                     format("%zu", limits::kCgroupsOfContainer)));
-    BERTH_TRY(sys::write_cgroup_file(container_.cgroup.outer, "cgroup.max.depth",
-                                     format("%zu", limits::kCgroupDepthOfContainer)));
-    for (const core::CgroupWrite& write : plans.cgroup.writes) {
-        // Nothing is charged to a cgroup that nobody was in: these writes do not reclaim.
-        auto written = sys::write_cgroup_file(container_.cgroup.outer, write.file.c_str(), write.value);
-        if (!written.ok()) return written;
-        if (layout.two_levels)
-            BERTH_TRY(sys::write_cgroup_file(container_.cgroup.inner, write.file.c_str(), write.value));
-    }
-    BERTH_ASSIGN(device_program_, runtime_.device_programs_.get(std::move(plans.device_filter)));
-    return core::ok();
-}
-
-core::Status CreateJob::adopt_empty_cgroup(const std::string& path) {
-    // Left by somebody else. Cloning into a frozen one would hang, and limits would hit processes that are
-    // not ours.
-    BERTH_ASSIGN(sys::UniqueFd cgroup, sys::open_cgroup(runtime_.sandbox_, path));
-    BERTH_ASSIGN(core::CgroupState state, sys::cgroup_state(cgroup));
-    if (state.populated)
-        return make_error(Code::kFailedPrecondition, format("cgroup %s: not empty", quoted(path).c_str()));
-    if (state.frozen)
-        return make_error(Code::kFailedPrecondition, format("cgroup %s: frozen", quoted(path).c_str()));
-    cgroup.reset();
-    // Made anew: limits and programs of before would otherwise live on.
-    BERTH_ASSIGN(sys::RemoveOutcome removed,
-                 sys::remove_cgroup_tree(runtime_.sandbox_, path, limits::kCgroupsOfContainer));
-    if (removed != sys::RemoveOutcome::kRemoved) {
-        return make_error(Code::kFailedPrecondition,
-                          format("cgroup %s: too many cgroups in it", quoted(path).c_str()));
-    }
-    return sys::create_cgroup(runtime_.sandbox_, path);
-}
-
 core::Status CreateJob::arm_memory_watch() {
     if (!runtime_.guest().has_memory_controller) return core::ok();
     Container* container = &container_;
@@ -421,8 +353,8 @@ void CreateJob::roll_back() {
     if (container_.memory != nullptr) container_.memory->retire();
     container_.memory.reset();
     if (!container_.cgroup.valid()) return finish_roll_back();
-    CgroupTeardown::begin(runtime_.loop(), runtime_.sandbox_, std::move(container_.cgroup.outer),
-                          container_.cgroup_path, [this](core::Status status) {
+    CgroupTeardown::begin(runtime_.loop(), runtime_.cgroup_place(container_.cgroup_path),
+                          std::move(container_.cgroup.outer), [this](core::Status status) {
                               if (!status.ok()) {
                                   error_.message += "; and the clean-up: " + status.error().message;
                               }

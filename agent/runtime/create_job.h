@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "agent/core/cgroup_path.h"
 #include "agent/core/cgroup_plan.h"
 #include "agent/core/container_plan.h"
 #include "agent/loop/loop.h"
@@ -46,8 +47,9 @@ class CreateJob {
     core::Status check_bind_sources(const std::vector<std::string>& sources, const core::GuestFacts& facts);
     core::Status check_bound_device(const std::string& source, const struct stat& found);
     core::Status apply(std::string_view json, Plans& plans);
+    core::Status plan_cgroup(Plans& plans, const core::CgroupPowers& powers) const;
     core::Status make_cgroups(Plans& plans);
-    core::Status adopt_empty_cgroup(const std::string& path);
+    core::Status adopt_empty_cgroup(const CgroupPlace& place);
     core::Status arm_memory_watch();
     core::Status launch(Plans& plans);
     void roll_back();

@@ -256,7 +256,7 @@ void Runtime::remove(const core::ContainerId& id, const core::ExecId& exec_id, D
     container.check_memory();
     auto shared = containers_[id.text()];
     CgroupTeardown::begin(
-        loop_, sandbox_, std::move(container.cgroup.outer), container.cgroup_path,
+        loop_, cgroup_place(container.cgroup_path), std::move(container.cgroup.outer),
         [this, shared, where, done = std::move(done)](core::Status status) mutable {
             if (!status.ok()) {
                 shared->deleting = false;

@@ -79,6 +79,8 @@ constexpr Entry kEntries[] = {
     {SYS_getdents64, Rule::kAllow},
     {SYS_getcwd, Rule::kAllow},
     {SYS_mkdirat, Rule::kAllow},
+    {SYS_fsetxattr, Rule::kAllow},
+    {SYS_fgetxattr, Rule::kAllow},
     {SYS_unlinkat, Rule::kAllow},
     {SYS_renameat2, Rule::kAllow},
     {SYS_renameat, Rule::kAllow},

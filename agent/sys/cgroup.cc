@@ -4,6 +4,7 @@
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 
 #include <algorithm>
 
@@ -83,6 +84,23 @@ Status create_cgroup(FdRef parent, std::string_view path) {
     umask(mask);
     if (made != 0) return errno_error(err, step("mkdir", path));
     return core::ok();
+}
+
+namespace {
+const char* mark_name(CgroupMark mark) {
+    return mark == CgroupMark::kContainer ? "trusted.berth.container" : "trusted.berth.ancestor";
+}
+}  // namespace
+
+Status mark_cgroup(FdRef cgroup, CgroupMark mark, std::string_view owner) {
+    if (fsetxattr(cgroup.get(), mark_name(mark), owner.data(), owner.size(), 0) == 0) return core::ok();
+    return errno_error(errno, step("setxattr", mark_name(mark)));
+}
+
+bool has_cgroup_mark(FdRef cgroup, CgroupMark mark, std::string_view owner) {
+    char value[512];
+    ssize_t size = fgetxattr(cgroup.get(), mark_name(mark), value, sizeof(value));
+    return size >= 0 && std::string_view(value, static_cast<size_t>(size)) == owner;
 }
 
 Status remove_cgroup(FdRef parent, std::string_view path) {

@@ -45,6 +45,7 @@ def own_under_another_init(boot):
         _sigterm(guest, before)
         _killed_helper_leaves_nothing_for_long(guest)
         _flags(guest)
+        _cgroups_from_the_mount_point(guest)
 
 
 def _difference(before, after):
@@ -181,4 +182,48 @@ def _flags(guest):
     gone() { [ -z "$(find /sys/fs/cgroup/delegated -mindepth 1 -type d)" ]; }
     wait_for 30 gone || fail "cgroups are left below --cgroup-parent"
     rmdir /sys/fs/cgroup/delegated
+    """)
+
+
+def _cgroups_from_the_mount_point(guest):
+    """--cgroups-path=mount: where the runtime spec has an absolute cgroupsPath, among other people's cgroups."""
+    guest.check(START + r"""
+    mkdir /sys/fs/cgroup/theirs
+    start --cgroups-path=mount
+    at() {
+        bundle $1 '["sleep","100000"]' 's|"linux": {|"linux": {"cgroupsPath": "'$2'",|' 's|"resources": {|"resources": {"pids": {"limit": 77},|'
+    }
+    detached() { berthctl run --detach --bundle $(at $1 $2) $1 >/dev/null; }
+    detached deep /theirs/a/b/deep || fail "run"
+    web=/sys/fs/cgroup/theirs/a/b/deep
+    [ "$(cat $web/pids.max)" = 77 ] && [ "$(wc -l <$web/cgroup.procs)" = 1 ] || fail "not in $web"
+    [ -z "$(find /sys/fs/cgroup/berth -mindepth 1 -type d)" ] || fail "something below berth"
+    detached relative theirs/a && [ -d /sys/fs/cgroup/berth/theirs/a ] || fail "a relative path left its part"
+    for path in /berth /berth/x /berth.agent /berth.spawner/y; do
+        said=$(detached own $path 2>&1) && fail "$path was taken"
+        case $said in *"is the agent's own"*) ;; *) fail "$path: $said" ;; esac
+    done
+    for path in /theirs/a /theirs/a/b/deep /theirs/a/b/deep/er; do ! detached other $path 2>/dev/null || fail "$path was taken"; done
+    for pid in $(cat /sys/fs/cgroup/berth.agent/cgroup.procs); do
+        case $(cat /proc/$pid/cmdline) in berth-agent*) kill -KILL $pid ;; esac
+    done
+    wait_for 30 berthctl exec deep true || fail "lost with the agent"
+    berthctl delete --force deep || fail "delete"
+    [ -z "$(find /sys/fs/cgroup/theirs -mindepth 1 -type d)" ] || fail "left: $(find /sys/fs/cgroup/theirs)"
+    [ -d /sys/fs/cgroup/theirs ] || fail "a cgroup that others made was removed"
+    ! detached refused /theirs/a/../b 2>/dev/null || fail "dots were taken"
+    detached deep /theirs/a/deep && detached top /top || fail "run again"
+    kill -KILL $helper
+    ended() { ! has_process berth-agent && ! has_process berth-spawner; }
+    wait_for 20 ended || fail "agent or spawner outlive it"
+    rm -f /run/berth/berth.sock
+    start --cgroups-path=mount
+    nothing() { [ -z "$(find /sys/fs/cgroup/theirs /sys/fs/cgroup/top -mindepth 1 -type d 2>/dev/null)" ] && [ ! -d /sys/fs/cgroup/top ]; }
+    wait_for 10 berthctl info >/dev/null || fail "the next one does not serve"
+    nothing || fail "a killed helper's containers live on"
+    detached deep /theirs/a/deep && detached top /top || fail "run after that"
+    kill -TERM $helper
+    gone() { nothing && ! ls -d /sys/fs/cgroup/berth* 2>/dev/null; }
+    wait_for 30 gone || fail "left after its end: $(find /sys/fs/cgroup -type d)"
+    rmdir /sys/fs/cgroup/theirs
     """)

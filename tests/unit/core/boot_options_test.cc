@@ -169,6 +169,9 @@ TEST_CASE("helper flags mirror the keys") {
     CHECK(all->run_dir == "/run/other");
     CHECK(all->cgroup_parent == "/machine/berth");
     CHECK(parse({"--cgroup-parent", "/"})->cgroup_parent.empty());
+    CHECK_FALSE(none->cgroups_path_from_mount);
+    CHECK_FALSE(parse({"--cgroups-path", "own"})->cgroups_path_from_mount);
+    CHECK(parse({"--cgroups-path=mount"})->cgroups_path_from_mount);
 }
 
 TEST_CASE("a bad flag is one line that names it") {
@@ -182,11 +185,11 @@ TEST_CASE("a bad flag is one line that names it") {
         {{"--prot", "1"},
          "\"--prot\": unknown flag; known: --port --ready --auth --log --allow-local --secret-file --listen "
          "--run-dir "
-         "--cgroup-parent"},
+         "--cgroup-parent --cgroups-path"},
         {{"--hostname=x"},
          "\"--hostname\": unknown flag; known: --port --ready --auth --log --allow-local --secret-file "
          "--listen "
-         "--run-dir --cgroup-parent"},
+         "--run-dir --cgroup-parent --cgroups-path"},
         {{"--port"}, "--port: needs a value"},
         {{"--listen"}, "--listen: needs a value"},
         {{"--port", "x"}, "--port=\"x\": must be a port, 1 to 4294967294"},
@@ -204,6 +207,7 @@ TEST_CASE("a bad flag is one line that names it") {
         {{"--listen", "vsock"}, "--listen vsock: needs --secret-file or --auth host-cid"},
         {{"--run-dir", "run"}, "--run-dir=\"run\": must be an absolute path of at most 90 bytes"},
         {{"--run-dir", "/run/"}, "--run-dir=\"/run/\": must be an absolute path of at most 90 bytes"},
+        {{"--cgroups-path=slice"}, "--cgroups-path=\"slice\": must be \"own\" or \"mount\""},
         {{"--cgroup-parent", "a"},
          "--cgroup-parent=\"a\": must be an absolute path in the cgroup2 hierarchy, of at most 256 bytes"},
         {{"--cgroup-parent", "/a/../b"},

@@ -86,6 +86,33 @@ TEST_CASE("the second level, and the directories to make") {
     }
 }
 
+TEST_CASE("an absolute path may begin at the hierarchy's mount point") {
+    auto from_mount = [](std::string_view path) {
+        auto layout = plan_cgroup_layout(path, id_of("web"), {.sys_admin = true}, AbsoluteCgroups::kFromMount);
+        REQUIRE(layout.ok());
+        return *layout;
+    };
+    CHECK(from_mount("//kubepods/./pod1//web").path == "/kubepods/pod1/web");
+    CHECK(from_mount("/kubepods/web").process_path == "/kubepods/web/berth.inner");
+    CHECK(from_mount("/kubepods/web").directories ==
+          std::vector<std::string>{"/kubepods", "/kubepods/web", "/kubepods/web/berth.inner"});
+    CHECK(from_mount("/web").directories == std::vector<std::string>{"/web", "/web/berth.inner"});
+    // What is relative, systemd's form among it, and what is absent stay below the sandbox.
+    CHECK(from_mount("kubepods/web").path == "kubepods/web");
+    CHECK(from_mount("a.slice:x:y").path == "a.slice/x-y.scope");
+    CHECK(from_mount("").path == "web");
+    CHECK(plan_cgroup_layout("/", id_of("web"), {}, AbsoluteCgroups::kFromMount).error().message ==
+          "cgroupsPath \"/\": names no cgroup");
+
+    const std::string own[] = {"/machine/berth", "/machine/berth.agent"};
+    CHECK(check_own_cgroups("/machine/berth2", own).ok());
+    CHECK(check_own_cgroups("/other/machine/berth", own).ok());
+    for (std::string_view path : {"/machine/berth", "/machine/berth/web", "/machine", "/machine/berth.agent/x"})
+        CHECK(check_own_cgroups(path, own).error().code == Code::kPermissionDenied);
+    CHECK(check_own_cgroups("/machine", own).error().message ==
+          "cgroupsPath \"/machine\": \"/machine/berth\" is the agent's own");
+}
+
 TEST_CASE("no container's cgroup is, or lies above or below, another's") {
     const std::string_view existing[] = {"pod/a", "web"};
     CHECK(check_cgroup_collision("pod/b", existing).ok());
