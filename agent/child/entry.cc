@@ -46,12 +46,14 @@ int run_step(Child& child, const PlanStep& step) {
         case kTmpCopyUp: return step_tmp_copy_up(child, step);
         case kNode: return step_node(child, step);
         case kSymlink: return step_symlink(child, step);
+        case kCopySymlink: return step_copy_symlink(child, step);
         case kMask: return step_mask(child, step);
         case kReadonlyPath: return step_readonly_path(child, step);
         case kSysctl: return step_sysctl(child, step);
         case kOomScoreAdj: return 0;  // the spawner's
         case kLsmLabel: return step_lsm_label(child, step);
         case kPivotRoot: return step_pivot_root(child, step);
+        case kLeaveMounts: return step_leave_mounts(child, step);
         case kRootReadonly: return step_root_readonly(child, step);
         case kRootPropagation: return step_root_propagation(child, step);
         case kPtyOpen: return step_pty_open(child, step);

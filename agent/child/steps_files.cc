@@ -2,6 +2,7 @@
 #include <linux/mount.h>
 
 #include "agent/child/child.h"
+#include "agent/core/uninitialized.h"
 
 namespace berth::child {
 
@@ -94,6 +95,29 @@ int step_symlink(Child& child, const PlanStep& step) {
     int err =
         raw::number(raw::syscall(SYS_symlinkat, raw::word(child.text(step.s2)), parent, raw::word(name)));
     return err == -EEXIST ? 0 : err;
+}
+
+int step_copy_symlink(Child& child, const PlanStep& step) {
+    BERTH_UNINITIALIZED char wanted[kPathSize];
+    BERTH_UNINITIALIZED char there[kPathSize];
+    auto read_link = [](int directory, const char* path, char* text) {
+        return raw::syscall(SYS_readlinkat, directory, raw::word(path), raw::word(text), kPathSize - 1);
+    };
+    long length = read_link(AT_FDCWD, child.text(step.s1), wanted);
+    if (length == -EINVAL) return 0;
+    if (length < 0) return raw::number(length);
+    wanted[length] = '\0';
+    const char* name = nullptr;
+    int parent = open_checked_parent(child, child.text(step.s2), &name);
+    if (parent < 0) return parent;
+    int err = raw::number(raw::syscall(SYS_symlinkat, raw::word(wanted), parent, raw::word(name)));
+    if (err == -EEXIST && read_link(parent, name, there) == length) {
+        bool same = true;
+        for (long i = 0; i < length; ++i) same = same && there[i] == wanted[i];
+        if (same) err = 0;
+    }
+    if (err < 0) return err;
+    return step.b == 1 ? kJump : 0;
 }
 
 int step_sysctl(Child& child, const PlanStep& step) {

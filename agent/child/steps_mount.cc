@@ -104,6 +104,20 @@ int refuse_procfs(int& fd) {
     return 0;
 }
 
+// Nobody but whoever has a descriptor keeps a mount namespace without processes, and what is mounted in it.
+int send_mounts(Child& child) {
+    int proc = own_procfs(child);
+    if (proc < 0) return proc;
+    char path[32];
+    size_t length = put_decimal(path, static_cast<uint64_t>(raw::syscall(SYS_getpid)));
+    copy_bytes(path + length, "/ns/mnt", 8);
+    int fd = raw::openat(proc, path, O_RDONLY);
+    if (fd < 0) return fd;
+    int err = tell_agent(child, core::ChildMessageType::kMounts, 0, 0, fd);
+    raw::close(fd);
+    return err;
+}
+
 }  // namespace
 
 int step_fs_open(Child& child, const PlanStep& step) {
@@ -360,6 +374,17 @@ int step_readonly_path(Child& child, const PlanStep& step) {
     if (err == 0) err = move_mount(tree, fd);
     raw::drop(tree);
     raw::close(fd);
+    return err;
+}
+
+int step_leave_mounts(Child& child, const PlanStep& step) {
+    int root = raw::openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY);
+    if (root < 0) return root;
+    int err = step.a == 1 ? send_mounts(child) : 0;
+    if (err == 0) err = raw::number(raw::syscall(SYS_setns, child.slot(step), CLONE_NEWNS));
+    if (err == 0) err = raw::number(raw::syscall(SYS_fchdir, root));
+    if (err == 0) err = raw::number(raw::syscall(SYS_chroot, raw::word(".")));
+    raw::close(root);
     return err;
 }
 

@@ -50,9 +50,9 @@ bool ends_by_reset(std::string_view text);
 // --run-dir DIR          absolute; the lock, the local socket and the state are below it
 // --cgroup-parent PATH   absolute within the cgroup2 hierarchy; default its root
 // --cgroups-path own|mount
-//                        where an absolute cgroupsPath of a container lies: below the helper's own part of the
-//                        hierarchy (the default), or where the runtime spec has it, relative to the hierarchy's
-//                        mount point
+//                        where an absolute cgroupsPath of a container lies: below the helper's own part of
+//                        the hierarchy (the default), or where the runtime spec has it, relative to the
+//                        hierarchy's mount point
 // Values follow as "--flag value" or "--flag=value".
 struct HelperOptions {
     BootOptions boot;

@@ -94,7 +94,8 @@ Result<CgroupLayout> plan_cgroup_layout(std::string_view cgroups_path, const Con
         layout.path = (taken ? "_" : "") + id.text();
     } else {
         BERTH_ASSIGN(layout.path, from_cgroups_path(cgroups_path));
-        if (absolute == AbsoluteCgroups::kFromMount && cgroups_path.front() == '/') layout.path.insert(0, "/");
+        if (absolute == AbsoluteCgroups::kFromMount && cgroups_path.front() == '/')
+            layout.path.insert(0, "/");
     }
     for (size_t slash = layout.path.find('/', 1); slash != std::string::npos;
          slash = layout.path.find('/', slash + 1)) {

@@ -20,7 +20,8 @@ struct CgroupPowers {
 };
 
 struct CgroupLayout {
-    // Limits and device program. Relative to the sandbox's cgroup, cleaned: "web", "kubepods/pod1/web"; with a
+    // Limits and device program. Relative to the sandbox's cgroup, cleaned: "web", "kubepods/pod1/web"; with
+    // a
     // '/' in front ("/kubepods/pod1/web") relative to the hierarchy's mount point.
     std::string path;
     // Where processes go and where the cgroup namespace is rooted: `path`, or `path`/kInnerCgroup.
@@ -37,8 +38,9 @@ inline constexpr std::string_view kInnerCgroup = "berth.inner";
 
 // Where an absolute cgroupsPath begins.
 enum class AbsoluteCgroups : uint8_t {
-    kInSandbox,   // below the sandbox, as every other
-    kFromMount,   // at the hierarchy's mount point, as the runtime spec (config-linux.md, "Cgroups Path") has it
+    kInSandbox,  // below the sandbox, as every other
+    kFromMount,  // at the hierarchy's mount point, as the runtime spec (config-linux.md, "Cgroups Path") has
+                 // it
 };
 
 // From the spec's linux.cgroupsPath, or from the id when that is empty.
@@ -58,8 +60,8 @@ Result<CgroupLayout> plan_cgroup_layout(std::string_view cgroups_path, const Con
 // below: its limits would be another's. `existing` are the CgroupLayout::path of all other containers.
 Status check_cgroup_collision(std::string_view path, std::span<const std::string_view> existing);
 
-// PERMISSION_DENIED when a path from the mount point is one of the agent's own cgroups (`own`), lies below one
-// or above one.
+// PERMISSION_DENIED when a path from the mount point is one of the agent's own cgroups (`own`), lies below
+// one or above one.
 Status check_own_cgroups(std::string_view path, std::span<const std::string> own);
 
 }  // namespace berth::core

@@ -53,6 +53,8 @@ void emit_namespaces(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
         if (!entry.path.empty() && (entry.flag & (kNewPid | kNewTime)) != 0)
             emit_join_by_path(builder, spec, i);
     }
+    // One for its mounts alone, which it leaves in the end.
+    if (!spec.find_namespace(kNewMount)) header.clone_flags |= kNewMount;
     const NamespaceSpec* user = spec.find_namespace(kNewUser);
     if (user && user->path.empty()) {
         header.uid_map = builder.string(id_map_text(spec.id_map.uids));
@@ -251,6 +253,12 @@ std::vector<DeviceSpec> device_nodes(const ContainerSpec& spec) {
 }
 
 Status refuse_owners_requests(const ContainerSpec& spec) {
+    // A chroot holds back only who cannot leave it.
+    if (!spec.find_namespace(kNewMount)) {
+        return make_error(Code::kUnimplemented,
+                          "linux.namespaces: a container without its own mount namespace is not "
+                          "supported");
+    }
     for (size_t i = 0; i < spec.namespaces.size(); ++i) {
         if (spec.namespaces[i].flag == kNewMount && !spec.namespaces[i].path.empty()) {
             return make_error(
@@ -351,6 +359,7 @@ Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
     emit_root_switch(builder, spec);
     emit_sysctls(builder, spec);
     emit_hidden_paths(builder, spec);
+    if (!spec.find_namespace(kNewMount)) emit_leave_mounts(builder).a = 1;
     emit_stdio(builder, process);
     emit_process(builder, process);
     return std::move(builder).finish();
@@ -386,8 +395,12 @@ std::string describe_step_error(const LaunchPlan& plan, uint32_t step_index, int
                                 std::string_view kernel_text) {
     std::string text = plan.step_label(step_index);
     if (step_index < plan.steps().size()) {
-        std::string_view name = plan_op_name(plan.steps()[step_index].op);
+        const PlanStep& step = plan.steps()[step_index];
+        std::string_view name = plan_op_name(step.op);
         if (text != name) text.append(": ").append(name);
+        // The label says where it would have gone; here it is the source that fails.
+        if (step.op == PlanOp::kTreeGuest || step.op == PlanOp::kCopySymlink)
+            text.append(" ").append(quoted(plan.text(step.s1)));
     }
     text.append(": ").append(errno_name(err));
     if (!kernel_text.empty()) {

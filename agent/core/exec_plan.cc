@@ -43,8 +43,22 @@ Status check_capabilities(const CapabilitySets& asked, uint64_t bounding, uint32
 
 }  // namespace
 
-void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
-    uint64_t flags = 0;
+PlanStep& emit_leave_mounts(LaunchPlanBuilder& builder) {
+    constexpr std::string_view kLabel = "mount namespace of the machine";
+    FdRequest machine;
+    machine.source = FdSource::kNamespacePath;
+    machine.path = "/proc/self/ns/mnt";
+    machine.ns_type = kNewMount;
+    machine.label = kLabel;
+    int32_t slot = builder.slot(std::move(machine));
+    PlanStep& step = builder.step(PlanOp::kLeaveMounts, kLabel);
+    step.slot = slot;
+    return step;
+}
+
+void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec, bool mounts_left) {
+    // Until it leaves, a container without a mount namespace of its own has one, too.
+    uint64_t flags = mounts_left ? 0 : kNewMount;
     for (const NamespaceSpec& entry : spec.namespaces)
         if (entry.flag != kNewPid) flags |= entry.flag;
     if (spec.find_namespace(kNewPid)) {
@@ -54,13 +68,27 @@ void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec) {
         pid.label = "pid namespace of the container";
         builder.header().pid_namespace_slot = builder.slot(std::move(pid));
     }
-    FdRequest init;
-    init.source = FdSource::kInitPidfd;
-    init.label = "init of the container";
-    int32_t slot = builder.slot(std::move(init));
-    PlanStep& step = builder.step(PlanOp::kSetns, "namespaces of the container");
-    step.slot = slot;
-    step.a = flags;
+    if (flags != 0) {
+        FdRequest init;
+        init.source = FdSource::kInitPidfd;
+        init.label = "init of the container";
+        int32_t slot = builder.slot(std::move(init));
+        PlanStep& step = builder.step(PlanOp::kSetns, "namespaces of the container");
+        step.slot = slot;
+        step.a = flags;
+    }
+    if (mounts_left && !spec.find_namespace(kNewMount)) {
+        constexpr std::string_view kLabel = "mounts of the container";
+        FdRequest mounts;
+        mounts.source = FdSource::kContainerMounts;
+        mounts.ns_type = kNewMount;
+        mounts.label = kLabel;
+        int32_t place = builder.slot(std::move(mounts));
+        PlanStep& join = builder.step(PlanOp::kSetns, kLabel);
+        join.slot = place;
+        join.a = kNewMount;
+        emit_leave_mounts(builder);
+    }
     if (has_user_namespace(spec)) builder.step(PlanOp::kBecomeNsRoot, "user namespace");
 }
 
@@ -97,7 +125,7 @@ Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
     if (has_user_namespace(spec)) emit_stdio_owner(builder, spec, full.user, launch.stdio);
     if (!full.affinity_initial.empty())
         emit_affinity(builder, "process.execCPUAffinity.initial", full.affinity_initial);
-    emit_join(builder, spec);
+    emit_join(builder, spec, /*mounts_left=*/true);
     builder.step(PlanOp::kSetsid, "setsid");
     emit_pty(builder, process);
     emit_stdio(builder, process);

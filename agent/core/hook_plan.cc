@@ -43,7 +43,7 @@ Result<LaunchPlan> plan_hook(const HookLaunch& launch) {
     LaunchPlanBuilder builder(PlanKind::kExec);
     bool inside = launch.kind == HookKind::kCreateContainer;
     if (inside)
-        emit_join(builder, *launch.spec);
+        emit_join(builder, *launch.spec, /*mounts_left=*/false);
     else
         builder.header().stay_in_cgroup = 1;
     builder.step(PlanOp::kSetsid, "setsid");

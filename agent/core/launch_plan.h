@@ -83,20 +83,25 @@ enum class PlanOp : uint16_t {
     kGuestPropagation,  // mount(NULL, "/", NULL, a) in the new mount namespace
     kTmpCopyUp,         // copies the directory s1 in root into the detached tmpfs `mount`
     // Files in root. EPERM when kNode's or kSymlink's directory lies on procfs.
-    kNode,     // mknodat(s1, a = S_IFCHR|S_IFBLK|S_IFIFO|mode, b = rdev
-               // as the kernel encodes it), owner c = uid<<32|gid; verified by fd,
-               // mode set exactly
-    kSymlink,  // symlinkat(s2 target text, s1 path); existing is kept
-    kMask,     // s1 in root hidden: file under the guest's /dev/null (checked: 1:3), directory under an empty
-               // read-only tmpfs; missing is skipped. Before or after kPivotRoot. The slot is not used
+    kNode,         // mknodat(s1, a = S_IFCHR|S_IFBLK|S_IFIFO|mode, b = rdev
+                   // as the kernel encodes it), owner c = uid<<32|gid; verified by fd,
+                   // mode set exactly
+    kSymlink,      // symlinkat(s2 target text, s1 path); existing is kept
+    kCopySymlink,  // s1 in the guest, when it is a symlink: the same as s2 in root, and with b = 1 goto step
+                   // c; EEXIST when something else is there. What is no symlink is left to the next step
+    kMask,  // s1 in root hidden: file under the guest's /dev/null (checked: 1:3), directory under an empty
+            // read-only tmpfs; missing is skipped. Before or after kPivotRoot. The slot is not used
     kReadonlyPath,  // s1 in root bound onto itself read-only (a 1: its mount, kRecursive); missing is skipped
     kSysctl,        // writes s2 to s1 ("net/ipv4/ip_forward") below sys/ of the child's own detached procfs
     kOomScoreAdj,  // a (signed) to oom_score_adj: written by the spawner before the go byte, since a child in
                    // a user namespace may not; a failure is the SpawnReply's ("oom_score_adj")
     kLsmLabel,     // writes s1 to self/attr/(s2), in the child's own detached procfs
     // Root switch.
-    kPivotRoot,        // fchdir(root), pivot_root(".", "."), umount2(".", MNT_DETACH), chdir("/")
-    kRootReadonly,     // mount_setattr("/", a, b) after the switch
+    kPivotRoot,     // fchdir(root), pivot_root(".", "."), umount2(".", MNT_DETACH), chdir("/")
+    kLeaveMounts,   // into the mount namespace of the slot with the root that is had: setns, fchdir, chroot.
+                    // a = 1: the agent gets a descriptor of the namespace that is left, which nobody else
+                    // keeps (kMounts)
+    kRootReadonly,  // mount_setattr("/", a, b) after the switch
     kRootPropagation,  // mount("/", a)
     // Terminal.
     kPtyOpen,  // in root /dev/pts/ptmx (on devpts): unlock, tty = TIOCGPTPEER; sends the master to the agent;
@@ -241,11 +246,12 @@ enum class FdSource : uint8_t {
     kInitPidfd,      // pidfd of the container's init, for exec
     kInitPidNamespace,
     kInitTimeNamespace,
-    kNull,           // a verified /dev/null (1:3)
-    kUserNamespace,  // of an id-mapped mount: the spawner makes it (PlanIdMap), any descriptor holds its
-                     // place
-    kPassed,         // descriptor `ns_type` of those the caller sent with the request; a detached tree of it
-                     // when it is for kTreeSlot
+    kContainerMounts,  // the mount namespace of a container that is in another's (kLeaveMounts)
+    kNull,             // a verified /dev/null (1:3)
+    kUserNamespace,    // of an id-mapped mount: the spawner makes it (PlanIdMap), any descriptor holds its
+                       // place
+    kPassed,  // descriptor `ns_type` of those the caller sent with the request; a detached tree of it
+              // when it is for kTreeSlot
 };
 
 struct FdRequest {
@@ -321,6 +327,7 @@ enum class ChildMessageType : uint32_t {
     kHook = 3,           // value = hook point; waiting for kGo
     kPty = 4,            // carries the master (SCM_RIGHTS)
     kSeccompNotify = 5,  // carries the listener fd
+    kMounts = 6,         // carries the mount namespace that the container's root is in
 };
 struct ChildMessage {
     ChildMessageType type = ChildMessageType::kFailed;

@@ -68,12 +68,14 @@ constexpr OpRule rule_of(PlanOp op) {
         case kTmpCopyUp: return {"tmpcopyup", kText};
         case kNode: return {"mknod", kText};
         case kSymlink: return {"symlink", kText, kText};
+        case kCopySymlink: return {"copy symlink", kText, kText, SlotNeed::kUnused, Jump::kWhenMissing};
         case kMask: return {"mask path", kText, kNone, SlotNeed::kMaybe, Jump::kNever};
         case kReadonlyPath: return {"read-only path", kText};
         case kSysctl: return {"sysctl", kText, kText};
         case kOomScoreAdj: return {"oom_score_adj"};
         case kLsmLabel: return {"security label", kText, kText};
         case kPivotRoot: return {"pivot_root"};
+        case kLeaveMounts: return {"leave mount namespace", kNone, kNone, SlotNeed::kMust, Jump::kNever};
         case kRootReadonly: return {"read-only root"};
         case kRootPropagation: return {"mount propagation of the root"};
         case kPtyOpen: return {"open pty"};

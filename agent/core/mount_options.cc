@@ -108,6 +108,10 @@ bool apply_other_word(std::string_view word, MountOptions& options) {
         options.idmap_recursive = word == "ridmap";
         return true;
     }
+    if (word == "copy-symlink") {
+        options.copy_symlink = true;
+        return true;
+    }
     if (word == "tmpcopyup") {
         options.tmpcopyup = true;
         return true;

@@ -43,9 +43,10 @@ struct MountOptions {
     bool bind = false;
     bool bind_recursive = false;
     bool tmpcopyup = false;
-    bool idmap = false;                         // "idmap" or "ridmap"
-    bool idmap_recursive = false;               // "ridmap"
-    bool rw_asked = false;                      // "rw" or "rrw" was written out
+    bool copy_symlink = false;     // crun's: a source that is a symlink is made anew, not followed
+    bool idmap = false;            // "idmap" or "ridmap"
+    bool idmap_recursive = false;  // "ridmap"
+    bool rw_asked = false;         // "rw" or "rrw" was written out
     std::vector<std::string> superblock_flags;  // "sync", "dirsync", "mand", "lazytime": flags of fsconfig
     uint64_t superblock_mask = 0;               // the same as MS_* for mount(2)
     std::vector<std::string> data;              // what only the filesystem knows: "mode=755", "newinstance"

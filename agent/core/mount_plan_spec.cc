@@ -48,14 +48,19 @@ int32_t id_map_slot_of(LaunchPlanBuilder& builder, const ContainerSpec& spec, co
     return builder.slot(std::move(request));
 }
 
-// The tree of a bind mount in the register `mount`.
-Status emit_bind_tree(LaunchPlanBuilder& builder, const MountPlanInput& input, const SpecMount& mount) {
+Result<std::string> source_of_bind(const MountPlanInput& input, const SpecMount& mount) {
     bool relative = !mount.spec->source.starts_with('/');
     std::string source =
         clean_path(relative ? input.source_bundle + "/" + mount.spec->source : mount.spec->source);
     // A relative source lies in the bundle, which may be a folder of ours.
     BERTH_TRY(check_guest_path(mount.json_path + ".source", source, *input.facts,
                                relative ? input.bundle_dir : ""));
+    return source;
+}
+
+// The tree of a bind mount in the register `mount`.
+Status emit_bind_tree(LaunchPlanBuilder& builder, const MountPlanInput& input, const SpecMount& mount) {
+    BERTH_ASSIGN(std::string source, source_of_bind(input, mount));
     emit_bind(builder, mount.label, source, mount.spec->options);
     if (!mount.spec->options.idmap) return ok();
     int32_t slot = id_map_slot_of(builder, *input.spec, *mount.spec);
@@ -66,9 +71,24 @@ Status emit_bind_tree(LaunchPlanBuilder& builder, const MountPlanInput& input, c
 }
 
 Status emit_bind_mount(LaunchPlanBuilder& builder, const MountPlanInput& input, const SpecMount& mount) {
+    if (!mount.spec->options.copy_symlink) {
+        BERTH_TRY(emit_bind_tree(builder, input, mount));
+        emit_target(builder, mount);
+        emit_attach(builder, mount.label, mount.spec->options);
+        return ok();
+    }
+    BERTH_ASSIGN(std::string source, source_of_bind(input, mount));
+    PlanString from = builder.string(source);
+    PlanString to = builder.string(mount.spec->destination);
+    uint32_t copy = builder.next_step();
+    PlanStep& step = builder.step(PlanOp::kCopySymlink, mount.label);
+    step.s1 = from;
+    step.s2 = to;
+    step.b = 1;
     BERTH_TRY(emit_bind_tree(builder, input, mount));
     emit_target(builder, mount);
     emit_attach(builder, mount.label, mount.spec->options);
+    builder.land_here(copy);
     return ok();
 }
 
@@ -178,6 +198,12 @@ Status emit_staged_mounts(LaunchPlanBuilder& builder, const MountPlanInput& inpu
         bool by_namespace = false;
         for (std::string_view type : kOfUserNamespace)
             by_namespace = by_namespace || mount.spec->type == type;
+        if (mount.spec->options.copy_symlink) {
+            // Its place may lie in a mount that only the namespace's own root makes.
+            return make_error(
+                Code::kUnimplemented,
+                mount.json_path + ".options: \"copy-symlink\" is not supported with a user namespace");
+        }
         if (mount.spec->options.bind) {
             BERTH_TRY(emit_bind_tree(builder, input, mount));
         } else if (is_guests_sysfs(spec, *mount.spec)) {

@@ -33,7 +33,10 @@ struct ProcessPlanInput {
 Status check_process(const ProcessPlanInput& input);
 
 // Joins the namespaces of the running container by its init's pidfd, its pid namespace by way of the spawner.
-void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec);
+// `mounts_left`: a container without a mount namespace of its own (kLeaveMounts) has reached its program's.
+void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec, bool mounts_left);
+// Into the agent's own mount namespace, which is the machine's. Returns the step.
+PlanStep& emit_leave_mounts(LaunchPlanBuilder& builder);
 
 // The pty when process.terminal is set: opened from the container's own devpts in the register `root`.
 void emit_pty(LaunchPlanBuilder& builder, const ProcessPlanInput& input);

@@ -248,6 +248,8 @@ Result<Prepared> RootfsPlanner::prepare_one(size_t index) {
         return invalid(mount.json_path + ".source: contains a NUL byte");
     if (mount.options.idmap)
         return make_error(Code::kUnimplemented, options_path + ": \"idmap\" is not supported");
+    if (mount.options.copy_symlink)
+        return make_error(Code::kUnimplemented, options_path + ": \"copy-symlink\" is not supported");
     if (mount.options.tmpcopyup)
         return make_error(Code::kUnimplemented, options_path + ": \"tmpcopyup\" is not supported");
     BERTH_TRY(resolve(mount, source));

@@ -366,10 +366,9 @@ Status check_spec(const ContainerSpec& spec) {
     if (!spec.find_namespace(kNewMount)) {
         if (!spec.masked_paths.empty()) return invalid("linux.maskedPaths: needs a mount namespace");
         if (!spec.readonly_paths.empty()) return invalid("linux.readonlyPaths: needs a mount namespace");
-        // The container's mounts would be the guest's own.
-        return make_error(Code::kUnimplemented,
-                          "linux.namespaces: a container without its own mount namespace is not "
-                          "supported");
+        // Its root must be one for whoever owns the other mount namespace.
+        if (spec.find_namespace(kNewUser))
+            return invalid("linux.namespaces: a user namespace needs a mount namespace");
     }
     return ok();
 }

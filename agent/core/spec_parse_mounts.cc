@@ -80,6 +80,8 @@ void parse_mount(JsonObject& in, ContainerSpec& out) {
         in.fail(mount.id_map.empty() ? "options" : "uidMappings", "only a bind mount can be id-mapped");
     if (mount.options.tmpcopyup && mount.type != "tmpfs")
         in.fail("options", "\"tmpcopyup\" is for tmpfs only");
+    if (mount.options.copy_symlink && !mount.options.bind)
+        in.fail("options", "\"copy-symlink\" is for bind mounts only");
     check_source(in, mount);
     check_destination(in, mount);
     out.mounts.push_back(std::move(mount));

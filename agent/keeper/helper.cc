@@ -40,7 +40,7 @@ constexpr int kEndWaitMs = 5000;
 
 struct Cgroups {
     CgroupLayout layout;
-    std::string home;  // where the helper was started; it goes back there at its end
+    std::string home;        // where the helper was started; it goes back there at its end
     bool elsewhere = false;  // containers may lie outside the layout
 };
 

@@ -237,6 +237,8 @@ core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     }
     if (container->find_process("") == nullptr)
         return core::make_error(core::Code::kInternal, "state file without an init");
+    auto mounts = welcome.stored.find(container->mounts_name());
+    if (mounts != welcome.stored.end()) container->mounts = std::move(mounts->second);
     auto opened = open_cgroup_dirs(*container, state.two_cgroup_levels());
     // Gone: our predecessor was deleting it. The deletion is asked for again.
     if (!opened.ok() && opened.error().code != core::Code::kNotFound) return opened;
@@ -259,17 +261,14 @@ core::Status Runtime::take_back_creation(const std::string& id, const pb::state:
     }
     CgroupPlace place = cgroup_place(state.cgroup_path());
     sys::UniqueFd directory;
-    if (auto opened = sys::open_cgroup(place.base, place.path); opened.ok())
-        directory = std::move(*opened);
-    CgroupTeardown::begin(loop_, std::move(place), std::move(directory),
-                          [this, id](core::Status status) {
-                              if (!status.ok())
-                                  sys::log(sys::LogLevel::kError, "adopt", "%s: %s", id.c_str(),
-                                           status.error().message.c_str());
-                              // The id may be in use again by then: a creation that is answered has its own
-                              // state.
-                              if (!containers_.contains(id)) remove_state(config_.run_dir, id);
-                          });
+    if (auto opened = sys::open_cgroup(place.base, place.path); opened.ok()) directory = std::move(*opened);
+    CgroupTeardown::begin(loop_, std::move(place), std::move(directory), [this, id](core::Status status) {
+        if (!status.ok())
+            sys::log(sys::LogLevel::kError, "adopt", "%s: %s", id.c_str(), status.error().message.c_str());
+        // The id may be in use again by then: a creation that is answered has its own
+        // state.
+        if (!containers_.contains(id)) remove_state(config_.run_dir, id);
+    });
     return core::ok();
 }
 

@@ -16,10 +16,7 @@ constexpr size_t kRemovedPerTurn = 256;
 
 CgroupTeardown::CgroupTeardown(loop::Loop& loop, CgroupPlace place, sys::UniqueFd directory,
                                core::Callback<void(core::Status)> done)
-    : loop_(loop),
-      place_(std::move(place)),
-      directory_(std::move(directory)),
-      done_(std::move(done)) {}
+    : loop_(loop), place_(std::move(place)), directory_(std::move(directory)), done_(std::move(done)) {}
 
 std::shared_ptr<CgroupTeardown> CgroupTeardown::begin(loop::Loop& loop, CgroupPlace place,
                                                       sys::UniqueFd directory,
@@ -98,10 +95,11 @@ core::Error CgroupTeardown::stuck_error() {
     if (auto found = sys::cgroup_procs_recursive(directory_, kNamed, kRemovedPerTurn); found.ok()) {
         for (pid_t pid : *found) pids.append(core::format(" %d", pid));
     }
-    return core::make_error(core::Code::kFailedPrecondition,
-                            core::format("cgroup.remove %s: still populated after %lld ms%s%s", place_.path.c_str(),
-                                         static_cast<long long>(limits::kTeardownDeadlineMs),
-                                         pids.empty() ? "" : ", by pids", pids.c_str()));
+    return core::make_error(
+        core::Code::kFailedPrecondition,
+        core::format("cgroup.remove %s: still populated after %lld ms%s%s", place_.path.c_str(),
+                     static_cast<long long>(limits::kTeardownDeadlineMs), pids.empty() ? "" : ", by pids",
+                     pids.c_str()));
 }
 
 void CgroupTeardown::on_deadline() {

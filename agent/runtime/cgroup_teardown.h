@@ -20,8 +20,7 @@ class CgroupTeardown : public std::enable_shared_from_this<CgroupTeardown> {
     // its ancestors that are in use. `done` runs later from the loop, within limits::kTeardownDeadlineMs:
     // FAILED_PRECONDITION then names the processes that would not go (a task in uninterruptible sleep cannot
     // be killed).
-    static std::shared_ptr<CgroupTeardown> begin(loop::Loop& loop, CgroupPlace place,
-                                                 sys::UniqueFd directory,
+    static std::shared_ptr<CgroupTeardown> begin(loop::Loop& loop, CgroupPlace place, sys::UniqueFd directory,
                                                  core::Callback<void(core::Status)> done);
 
  private:

@@ -59,6 +59,8 @@ class Container {
     std::shared_ptr<const core::SeccompProgram> seccomp_profile;  // compiled; null: the spec has none
     std::vector<core::RootfsMount> rootfs;                        // until the create event is out
     CgroupDirs cgroup;
+    // The mount namespace that its root is in, when it is not its own; the keeper has one, too.
+    sys::UniqueFd mounts;
     std::shared_ptr<MemoryWatch> memory;
     std::map<std::string, std::unique_ptr<Process>> execs;
     std::unique_ptr<CreateJob> create_job;  // while it is being created
@@ -106,6 +108,7 @@ class Container {
         // "@init" is no exec's id: their alphabet has no "@".
         return fd_prefix() + "launch/" + (exec_id.is_init() ? "@init" : exec_id.text()) + "/";
     }
+    std::string mounts_name() const { return fd_prefix() + "mounts"; }
     std::string gate_name(const core::ExecId& exec_id) const { return launch_prefix(exec_id) + "0"; }
     std::string plan_name(const core::ExecId& exec_id) const { return launch_prefix(exec_id) + "1"; }
 

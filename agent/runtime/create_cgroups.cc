@@ -40,8 +40,8 @@ core::Status CreateJob::plan_cgroup(Plans& plans, const core::CgroupPowers& powe
     BERTH_TRY(core::check_cgroup_collision(plans.layout.path, existing));
     if (!plans.layout.path.starts_with('/')) return core::ok();
     std::string sandbox = std::string(runtime_.config().cgroup_root).substr(runtime_.cgroup_mount_.size());
-    return core::check_own_cgroups(
-        plans.layout.path, std::array{sandbox, sandbox + ".agent", sandbox + ".spawner"});
+    return core::check_own_cgroups(plans.layout.path,
+                                   std::array{sandbox, sandbox + ".agent", sandbox + ".spawner"});
 }
 
 core::Status CreateJob::make_cgroups(Plans& plans) {
@@ -91,7 +91,8 @@ core::Status CreateJob::adopt_empty_cgroup(const CgroupPlace& place) {
     BERTH_ASSIGN(sys::UniqueFd cgroup, sys::open_cgroup(place.base, place.path));
     BERTH_ASSIGN(core::CgroupState state, sys::cgroup_state(cgroup));
     if (state.populated)
-        return make_error(Code::kFailedPrecondition, format("cgroup %s: not empty", quoted(place.path).c_str()));
+        return make_error(Code::kFailedPrecondition,
+                          format("cgroup %s: not empty", quoted(place.path).c_str()));
     if (state.frozen)
         return make_error(Code::kFailedPrecondition, format("cgroup %s: frozen", quoted(place.path).c_str()));
     cgroup.reset();

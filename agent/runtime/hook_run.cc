@@ -130,6 +130,7 @@ core::Status HookRun::launch() {
     key_ = runtime_.new_process_key();
     runtime_.hook_runs_[key_] = shared_from_this();
     launch_ = Launch::create(runtime_.loop(), runtime_.spawner(), *this);
+    sources.mounts = container.mounts.get();
     return launch_->begin(key_, plan, sources);
 }
 

@@ -52,6 +52,7 @@ class HookRun final : public LaunchObserver, public std::enable_shared_from_this
     void on_executed() override;
     void on_launch_failed(core::Error error) override;
     void on_pty(sys::UniqueFd) override {}
+    void on_mounts(sys::UniqueFd) override {}
     void on_seccomp_listener(sys::UniqueFd listener) override;
     void on_hook(uint32_t) override {}
 

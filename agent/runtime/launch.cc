@@ -82,6 +82,7 @@ int borrow(const FdRequest& request, const LaunchSources& sources, int child_syn
         case FdSource::kStdout: return sources.stdio[1];
         case FdSource::kStderr: return sources.stdio[2];
         case FdSource::kInitPidfd: return sources.init_pidfd;
+        case FdSource::kContainerMounts: return sources.mounts;
         case FdSource::kPassed:
             return request.ns_type < sources.passed.size() ? sources.passed[request.ns_type].get() : -1;
         case FdSource::kNamespacePath:
@@ -110,6 +111,7 @@ core::Result<sys::UniqueFd> open_one(const FdRequest& request, const LaunchSourc
         case FdSource::kStdout:
         case FdSource::kStderr:
         case FdSource::kInitPidfd:
+        case FdSource::kContainerMounts:
         case FdSource::kPassed:
             return core::invalid(request.label + ": no such descriptor came with the request");
     }
@@ -254,6 +256,9 @@ void Launch::handle(const ChildMessage& message, std::vector<sys::UniqueFd> fds)
             return;
         case ChildMessageType::kSeccompNotify:
             if (!fds.empty()) observer_->on_seccomp_listener(std::move(fds.front()));
+            return;
+        case ChildMessageType::kMounts:
+            if (!fds.empty()) observer_->on_mounts(std::move(fds.front()));
             return;
     }
 }

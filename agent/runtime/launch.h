@@ -32,6 +32,7 @@ class LaunchObserver {
                                                            // never there
     virtual void on_pty(sys::UniqueFd master) = 0;         // before on_ready
     virtual void on_seccomp_listener(sys::UniqueFd listener) = 0;  // the process goes on meanwhile
+    virtual void on_mounts(sys::UniqueFd mount_namespace) = 0;     // before on_ready
     virtual void on_hook(uint32_t point) = 0;                      // waits for go(), for as long as it takes
 };
 
@@ -40,6 +41,7 @@ struct LaunchSources {
     int cgroup = -1;
     int stdio[3] = {-1, -1, -1};
     int init_pidfd = -1;
+    int mounts = -1;   // Container::mounts
     int init_pid = 0;  // only used while init_pidfd says that it is alive
     std::span<const sys::UniqueFd> passed;
 };

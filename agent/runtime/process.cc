@@ -104,6 +104,11 @@ void Process::on_pty(sys::UniqueFd master) {
     if (!attached.ok()) on_launch_failed(std::move(attached).error().within("terminal"));
 }
 
+void Process::on_mounts(sys::UniqueFd mount_namespace) {
+    container_.mounts = std::move(mount_namespace);
+    container_.runtime().keeper().store(container_.mounts_name(), container_.mounts);
+}
+
 void Process::on_executed() {
     container_.runtime().on_process_executed(container_, *this);
 }

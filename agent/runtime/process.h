@@ -116,6 +116,7 @@ class Process final : public LaunchObserver {
     void on_executed() override;
     void on_launch_failed(core::Error error) override;
     void on_pty(sys::UniqueFd master) override;
+    void on_mounts(sys::UniqueFd mount_namespace) override;
     void on_seccomp_listener(sys::UniqueFd listener) override;
     void on_hook(uint32_t point) override;
 

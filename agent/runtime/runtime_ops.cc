@@ -87,6 +87,7 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
     }
     for (int i = 0; i < 3; ++i) sources.stdio[i] = process.stdio->child_fd(i);
     sources.passed = process.passed.descriptors;
+    sources.mounts = container.mounts.get();
 
     if (process.key == 0) {
         process.key = new_process_key();

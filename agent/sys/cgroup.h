@@ -27,13 +27,14 @@ core::Result<UniqueFd> open_cgroup(FdRef parent, std::string_view path);
 // mkdirat(0755). ALREADY_EXISTS when it is there. `path` as above; its parent must exist.
 core::Status create_cgroup(FdRef parent, std::string_view path);
 
-// What a cgroup outside the agent's own part is to whoever tidies up: an xattr of the directory, so it ends with
-// it, and needs no record elsewhere.
+// What a cgroup outside the agent's own part is to whoever tidies up: an xattr of the directory, so it ends
+// with it, and needs no record elsewhere.
 enum class CgroupMark : uint8_t {
     kContainer,  // a container's: killed and removed
     kAncestor,   // made on the way to one: removed when nobody uses it
 };
-// fsetxattr; `owner` names the agent whose it is (the sandbox's path). PERMISSION_DENIED without CAP_SYS_ADMIN.
+// fsetxattr; `owner` names the agent whose it is (the sandbox's path). PERMISSION_DENIED without
+// CAP_SYS_ADMIN.
 core::Status mark_cgroup(FdRef cgroup, CgroupMark mark, std::string_view owner);
 bool has_cgroup_mark(FdRef cgroup, CgroupMark mark, std::string_view owner);
 

@@ -2,6 +2,7 @@
 # limit: 240
 import time
 
+from boxes import WORK, changed, script, spec
 from harness import Failure
 from host import expect
 
@@ -40,6 +41,7 @@ def own_under_another_init(boot):
         after = guest.check(OTHERS)
         expect(after == before, f"it changed what is not its own:\n{_difference(before, after)}")
         _devices_and_powers_are_the_machines(guest)
+        _without_a_mount_namespace(guest)
         _a_second_one_is_refused(guest)
         _crashes(guest)
         _sigterm(guest, before)
@@ -96,6 +98,36 @@ def _devices_and_powers_are_the_machines(guest):
         esac
     done
     """)
+
+
+def _without_a_mount_namespace(guest):
+    """In the machine's, with a root of its own: nothing that it mounts is seen outside, and an exec finds it."""
+    box = changed(spec("sleep 100000"), linux__maskedPaths=[], linux__readonlyPaths=[],
+                  linux__namespaces=[row for row in spec()["linux"]["namespaces"] if row["type"] != "mount"])
+    box["mounts"].append({"destination": "/own", "type": "tmpfs", "source": "of-the-container"})
+    bare = changed(box, linux__namespaces=[], process__args=["sh", "-c", "readlink /proc/self/ns/mnt; ls -d /own"])
+    bare.pop("hostname", None)
+    out = guest.check(script(f"""
+        before=$(cut -d' ' -f5- /proc/self/mountinfo)
+        berthctl run --detach -b {WORK}/box box >/dev/null || fail run
+        look() {{ berthctl exec box sh -c 'readlink /proc/self/ns/mnt; grep -c . /etc/passwd; ls -d /own /proc/1; pwd; cat /proc/1/comm'; }}
+        pid=$(cat /sys/fs/cgroup/berth/box/cgroup.procs /sys/fs/cgroup/berth/box/berth.inner/cgroup.procs 2>/dev/null | head -n 1)
+        [ "$(readlink /proc/$pid/ns/mnt)" = "$(readlink /proc/self/ns/mnt)" ] || fail "not in the machine's mount namespace"
+        [ "$(cut -d' ' -f5- /proc/self/mountinfo)" = "$before" ] || fail "its mounts are seen outside"
+        one=$(look) || fail "exec: $one"
+        for agent in $(cat /sys/fs/cgroup/berth.agent/cgroup.procs); do
+            case $(cat /proc/$agent/cmdline) in berth-agent*) kill -KILL $agent ;; esac
+        done
+        again() {{ [ "$(look 2>/dev/null)" = "$one" ]; }}
+        wait_for 30 again || fail "after a restart: $(look 2>&1), not $one"
+        berthctl exec box mount -t tmpfs x /own 2>/dev/null && fail "it mounts in the machine's namespace"
+        berthctl delete --force box || fail delete
+        [ "$(cut -d' ' -f5- /proc/self/mountinfo)" = "$before" ] || fail "mounts are left"
+        echo "$one"; readlink /proc/self/ns/mnt; berthctl run --no-stdin -b {WORK}/bare bare
+        """, box=box, bare=bare), 120)
+    lines = out.splitlines()
+    expect(lines[0].startswith("mnt:[") and lines[2:6] == ["/own", "/proc/1", "/", "sleep"], f"exec: {lines}")
+    expect(lines[0] == lines[6] == lines[7] and lines[8] == "/own", f"namespaces: {lines}")
 
 
 def _a_second_one_is_refused(guest):

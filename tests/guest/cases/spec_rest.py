@@ -55,6 +55,34 @@ def case_seccomp_listener(guest):
     expect("would show the agent's" in seen["@agents"], seen["@agents"])
 
 
+def case_copied_symlinks(guest):
+    def box(destination):
+        mount = {"destination": destination, "type": "bind", "source": "/run/test/a-broken-link", "options": ["rbind", "copy-symlink"]}
+        text = f"readlink {destination} || cat {destination}"
+        return changed(spec(text), mounts=spec()["mounts"] + [mount], root__readonly=False)
+    plain = changed(box("/made/here/link"), mounts=spec()["mounts"] + [
+        {"destination": "/made/plain", "type": "bind", "source": "/run/test/a-plain-file", "options": ["bind", "copy-symlink"]}])
+    plain["process"]["args"][-1] = "cat /made/plain"
+    mapped = changed(box("/made/here/link"), linux__namespaces=spec()["linux"]["namespaces"] + [{"type": "user"}],
+                     linux__uidMappings=[{"containerID": 0, "hostID": 100000, "size": 1000}],
+                     linux__gidMappings=[{"containerID": 0, "hostID": 100000, "size": 1000}])
+    out = guest.check(script(f"""
+        mkdir -p /run/test; ln -sf ../nowhere/at-all /run/test/a-broken-link; echo content >/run/test/a-plain-file
+        for name in link again taken proc plain mapped; do
+            echo "@$name $(berthctl run --no-stdin -b {WORK}/$name n 2>&1 | tr '\\n' ' ')"
+        done
+        rm -f /run/test/a-broken-link /run/test/a-plain-file
+        """, link=box("/made/here/link"), again=box("/made/here/link"), taken=box("/etc/passwd"), proc=box("/proc/x"),
+                             plain=plain, mapped=mapped), 60)
+    seen = _lines(out)
+    expect_eq("made", seen["@link"], "../nowhere/at-all")
+    expect_eq("made again", seen["@again"], "../nowhere/at-all")
+    expect("copy symlink" in seen["@taken"] and "EEXIST" in seen["@taken"], seen["@taken"])
+    expect("no mounts inside /proc" in seen["@proc"], seen["@proc"])
+    expect_eq("no symlink", seen["@plain"], "content")
+    expect('"copy-symlink" is not supported with a user namespace' in seen["@mapped"], seen["@mapped"])
+
+
 def case_exec_cpu_affinity(guest):
     value = changed(spec("sleep 100000"), process__execCPUAffinity={"initial": "0", "final": "1"})
     out = guest.check(script(f"""

@@ -88,7 +88,8 @@ TEST_CASE("the second level, and the directories to make") {
 
 TEST_CASE("an absolute path may begin at the hierarchy's mount point") {
     auto from_mount = [](std::string_view path) {
-        auto layout = plan_cgroup_layout(path, id_of("web"), {.sys_admin = true}, AbsoluteCgroups::kFromMount);
+        auto layout =
+            plan_cgroup_layout(path, id_of("web"), {.sys_admin = true}, AbsoluteCgroups::kFromMount);
         REQUIRE(layout.ok());
         return *layout;
     };
@@ -107,7 +108,8 @@ TEST_CASE("an absolute path may begin at the hierarchy's mount point") {
     const std::string own[] = {"/machine/berth", "/machine/berth.agent"};
     CHECK(check_own_cgroups("/machine/berth2", own).ok());
     CHECK(check_own_cgroups("/other/machine/berth", own).ok());
-    for (std::string_view path : {"/machine/berth", "/machine/berth/web", "/machine", "/machine/berth.agent/x"})
+    for (std::string_view path :
+         {"/machine/berth", "/machine/berth/web", "/machine", "/machine/berth.agent/x"})
         CHECK(check_own_cgroups(path, own).error().code == Code::kPermissionDenied);
     CHECK(check_own_cgroups("/machine", own).error().message ==
           "cgroupsPath \"/machine\": \"/machine/berth\" is the agent's own");

@@ -160,6 +160,22 @@ TEST_CASE("capabilities: none by default, never more than the kernel has") {
     CHECK(step_at(plan, find_step(plan, PlanOp::kAmbientCaps)).a == capability_bit(5));
 }
 
+TEST_CASE("namespaces: without one of its own for mounts, a container ends in the machine's") {
+    GuestFacts facts = guest();
+    ContainerSpec spec = parse_patched(R"({"linux": {"namespaces": [{"type": "uts"}]}})");
+    CHECK(refuse_owners_requests(spec).error().code == Code::kUnimplemented);
+    LaunchPlan plan = plan_of(launch_of(spec, facts));
+    CHECK(plan.header().clone_flags == (kNewMount | kNewUts));
+    int leave = find_step(plan, PlanOp::kLeaveMounts);
+    CHECK(leave > find_step(plan, PlanOp::kPivotRoot));
+    CHECK(leave < find_step(plan, PlanOp::kCapset));
+    CHECK(step_at(plan, leave).a == 1);
+    const FdRequest& machine = plan.fds[static_cast<size_t>(step_at(plan, leave).slot)];
+    CHECK(machine.source == FdSource::kNamespacePath);
+    CHECK(machine.ns_type == kNewMount);
+    CHECK(find_step(plan_of(launch_of(spec = parse_patched("{}"), facts)), PlanOp::kLeaveMounts) == -1);
+}
+
 TEST_CASE("namespaces: new ones by clone, others joined") {
     GuestFacts facts = guest();
     ContainerSpec spec = parse_patched(R"({"linux": {"namespaces": [{"type": "mount"},
@@ -198,6 +214,27 @@ TEST_CASE("mounts: a bind, its flags and its propagation") {
                     "open_tree \"/srv/x\"  # mount 1 (bind on /plain)\n"
                     "open mount target \"/plain\" a=0x1ed  # mount 1 (bind on /plain)\n"
                     "move_mount  # mount 1 (bind on /plain)\n") != std::string::npos);
+}
+
+TEST_CASE("mounts: a symlink may be copied instead of followed") {
+    GuestFacts facts = guest();
+    ContainerSpec spec = parse_patched(R"({"mounts": [
+        {"destination": "/etc/zone", "type": "bind", "source": "/srv/zone", "options": ["bind", "copy-symlink"]},
+        {"destination": "/x", "type": "tmpfs"}]})");
+    LaunchPlan plan = plan_of(launch_of(spec, facts));
+    int copy = find_step(plan, PlanOp::kCopySymlink);
+    REQUIRE(copy >= 0);
+    const PlanStep& step = step_at(plan, copy);
+    CHECK(plan.text(step.s1) == "/srv/zone");
+    CHECK(plan.text(step.s2) == "/etc/zone");
+    // What is no symlink is bound by the steps in between.
+    CHECK(step_at(plan, copy + 1).op == PlanOp::kTreeGuest);
+    CHECK(step.b == 1);
+    REQUIRE(step.c < plan.steps().size());
+    CHECK(step_at(plan, static_cast<int>(step.c) - 1).op == PlanOp::kAttach);
+    CHECK(plan.step_label(static_cast<uint32_t>(step.c)) == "mount 1 (tmpfs on /x)");
+    CHECK(describe_step_error(plan, static_cast<uint32_t>(copy), 2, "") ==
+          "mount 0 (bind on /etc/zone): copy symlink \"/srv/zone\": ENOENT");
 }
 
 TEST_CASE("mounts: proc and sysfs only onto real directories, files of /proc where allowed") {

@@ -117,6 +117,25 @@ TEST_CASE("an exec never gets more than the init may have") {
     CHECK(find_step(*plan, PlanOp::kNoNewPrivs) >= 0);
 }
 
+TEST_CASE("an exec: into the root of a container that is in the machine's mount namespace") {
+    Exec exec(R"({"linux": {"namespaces": [{"type": "network", "path": "/run/netns/a"}]}})",
+              R"({"args": ["id"], "cwd": "/"})");
+    auto plan = exec.plan();
+    REQUIRE(plan.ok());
+    CHECK(plan->steps()[0].a == kNewNet);
+    CHECK(plan->steps()[1].op == PlanOp::kSetns);
+    CHECK(plan->steps()[1].a == kNewMount);
+    CHECK(plan->fds[static_cast<size_t>(plan->steps()[1].slot)].source == FdSource::kContainerMounts);
+    CHECK(plan->steps()[2].op == PlanOp::kLeaveMounts);
+    CHECK(plan->steps()[2].a == 0);
+    // Nothing at all to join of its init.
+    Exec bare(R"({"linux": {"namespaces": []}})", R"({"args": ["id"], "cwd": "/"})");
+    auto least = bare.plan();
+    REQUIRE(least.ok());
+    CHECK(least->steps()[0].a == kNewMount);
+    CHECK(least->fds[static_cast<size_t>(least->steps()[0].slot)].source == FdSource::kContainerMounts);
+}
+
 TEST_CASE("an exec: what the container lacks, it lacks") {
     Exec exec(
         R"({"linux": {"namespaces": [{"type": "mount"}, {"type": "network", "path": "/run/netns/a"}]}})",

@@ -84,6 +84,7 @@ TEST_CASE("what is not a word is the filesystem's") {
     CHECK_FALSE(parse("bind").bind_recursive);
     CHECK(parse("rbind bind").bind_recursive);
     CHECK(parse("tmpcopyup").tmpcopyup);
+    CHECK(parse("copy-symlink").copy_symlink);
     CHECK(parse("idmap").idmap);
     CHECK_FALSE(parse("idmap").idmap_recursive);
     CHECK(parse("ridmap").idmap_recursive);

@@ -26,6 +26,7 @@ struct Observer final : runtime::LaunchObserver {
     void on_ready() override { log += "ready\n"; }
     void on_executed() override { log += "executed\n"; }
     void on_launch_failed(core::Error error) override { log += "failed " + error.message + "\n"; }
+    void on_mounts(sys::UniqueFd mounts) override { log += mounts.valid() ? "mounts\n" : "no mounts\n"; }
     void on_pty(sys::UniqueFd master) override { log += master.valid() ? "pty\n" : "no pty\n"; }
     void on_seccomp_listener(sys::UniqueFd) override { log += "listener\n"; }
     void on_hook(uint32_t point) override { log += "hook " + std::to_string(point) + "\n"; }

@@ -152,7 +152,7 @@ TEST_CASE("a step of the stage that fails is reported with its place, and nothin
     REQUIRE_FALSE(message.end);
     CHECK(message.content.type == core::ChildMessageType::kFailed);
     CHECK(core::describe_step_error(started.plan, message.content.step_index, message.content.err, "") ==
-          "mount 2 (bind on /x): open_tree: ENOENT");
+          "mount 2 (bind on /x): open_tree \"/no/such\": ENOENT");
     CHECK(output.all().empty());
     reap_intermediate();
 }
