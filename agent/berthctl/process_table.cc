@@ -48,7 +48,8 @@ uint64_t number(std::string_view text) {
 
 // getpwuid() would drag name services into a static program.
 std::string user_name(uint32_t uid) {
-    for (std::string_view line : core::split_lines(read_proc("/etc/passwd"))) {
+    const std::string table = read_proc("/etc/passwd");
+    for (std::string_view line : core::split_lines(table)) {
         std::vector<std::string_view> parts = core::split(line, ':');
         if (parts.size() > 2 && core::parse_number<uint32_t>(parts[2]) == uid) return std::string(parts[0]);
     }
@@ -66,7 +67,8 @@ std::string terminal_name(uint64_t device) {
 }
 
 int64_t boot_time() {
-    for (std::string_view line : core::split_lines(read_proc("/proc/stat"))) {
+    const std::string table = read_proc("/proc/stat");
+    for (std::string_view line : core::split_lines(table)) {
         if (line.starts_with("btime ")) return static_cast<int64_t>(number(line.substr(6)));
     }
     return 0;

@@ -174,6 +174,11 @@ case_state_list_and_ps() {
     expect_has "list --format json" "$(berthctl $root list --format=json)" '{"ociVersion":"1.2.0","id":"look","pid":'
     expect_has "ps" "$(berthctl $root ps look)" "UID          PID    PPID  C STIME TTY          TIME CMD"
     expect_has "ps" "$(berthctl $root ps look)" "sleep 1000"
+    [ ! -e /etc/passwd ] || mv /etc/passwd $work/passwd
+    mkdir -p /etc && printf 'bin:x:1:1::/:/bin/sh\nadmin:x:0:0:the one:/root:/bin/sh\n' >/etc/passwd
+    user=$(berthctl $root ps look | tail -n 1 | cut -d ' ' -f 1)
+    rm /etc/passwd && { [ ! -e $work/passwd ] || mv $work/passwd /etc/passwd; }
+    expect_eq "ps tells the user's name" "$user" admin
     expect_eq "ps lines" "$(berthctl $root ps look | wc -l)" 2
     expect_has "ps with options" "$(berthctl $root ps look -o pid,args)" "sleep 1000"
     expect_eq "ps -f json" "$(berthctl $root ps -f json look)" "[$(init_pid look)]"
