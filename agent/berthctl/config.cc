@@ -106,6 +106,10 @@ core::Status set_numbers(const Arguments& arguments, Document& resources) {
         JsonValue& object = member(resources, entry.object, JsonValue(rapidjson::kObjectType), resources);
         BERTH_TRY(set_number(arguments, entry.flag, object, entry.name, resources));
     }
+    // As runc's update: without a limit of memory there is none of memory and swap.
+    if (arguments.has("memory") && arguments.value("memory") == "-1" && !arguments.has("memory-swap"))
+        set_member(member(resources, "memory", JsonValue(rapidjson::kObjectType), resources), "swap",
+                   JsonValue(-1), resources);
     return core::ok();
 }
 

@@ -158,7 +158,14 @@ core::Status Runtime::kill(const core::ContainerId& id, const core::ExecId& exec
     if (!found.ok()) return std::move(found).error().within(where);
     Process& process = **found;
     Container& container = *containers_[id.text()];
-    core::Status sent = all && process.is_init() ? kill_all(container, signal) : process.signal(signal);
+    bool everything = all;
+    if (signal == SIGKILL && shares_pid_namespace(container)) {
+        // The end of such an init takes nobody along; what is left of one that has ended is still its own.
+        auto state = sys::cgroup_state(container.cgroup.outer);
+        everything = everything || (state.ok() && state->populated && !container.deleting);
+    }
+    core::Status sent =
+        everything && process.is_init() ? kill_all(container, signal) : process.signal(signal);
     if (!sent.ok()) return std::move(sent).error().within(where);
     return core::ok();
 }

@@ -319,6 +319,27 @@ case_terminal_size_and_resize() {
     gone t
 }
 
+# With nobody's end taking the others along, KILL of the init is KILL of all, also once the init has ended.
+case_kill_without_a_pid_namespace() {
+    for end in none init; do
+        b=$(bundle nopid '["sh","-c","sleep 500001 & sleep 500002 & sleep 500003; true"]' '/"namespaces": \[/{n;N;N;d}')
+        berthctl run -d -b "$b" nopid >/dev/null
+        cgroup=$(cgroup_of nopid)
+        four() { [ "$(find "$cgroup" -name cgroup.procs -exec cat {} + | wc -l)" = 4 ]; }
+        wait_for 5 four || fail "$end: $(find "$cgroup" -name cgroup.procs -exec cat {} +)"
+        if [ $end = init ]; then
+            kill -9 "$(init_of nopid)"
+            expect_eq "the init" "$(berthctl wait nopid)" 137
+        fi
+        berthctl kill nopid KILL || fail "$end: kill"
+        none() { [ -z "$(find "$cgroup" -name cgroup.procs -exec cat {} +)" ]; }
+        wait_for 5 none || fail "$end: left: $(find "$cgroup" -name cgroup.procs -exec cat {} +)"
+        expect_eq "$end" "$(berthctl wait nopid)" 137
+        ! berthctl kill nopid KILL 2>/dev/null || fail "$end: a container without a process was killed"
+        gone nopid
+    done
+}
+
 case_shared_pid_namespace() {
     sleeper a
     pid=$(init_of a)

@@ -97,11 +97,24 @@ std::string find_disk() {
     return found;
 }
 
+// What the kernel makes of cpu.weight when cpu.idle is 1: tried on a cgroup of our own.
+std::string weight_of_idle() {
+    const std::string cgroup = "/sys/fs/cgroup/berth/idle-of-the-test";
+    mkdir(cgroup.c_str(), 0755);
+    int idle = open((cgroup + "/cpu.idle").c_str(), O_WRONLY | O_CLOEXEC);
+    bool set = idle >= 0 && write(idle, "1", 1) == 1;
+    close(idle);
+    std::string weight(set ? trim(read_file(cgroup + "/cpu.weight")) : std::string_view("(no cpu.idle)"));
+    rmdir(cgroup.c_str());
+    return weight;
+}
+
 std::vector<Row> read_rows(const char* path) {
     std::string disk = find_disk();
     size_t colon = std::min(disk.find(':'), disk.size());
     std::string text = read_file(path);
     if (text == "(unreadable)") give_up(std::string(path) + ": unreadable");
+    text = replaced(text, "$IDLE", weight_of_idle());
     text = replaced(text, "$DISK", disk);
     text = replaced(text, "$MAJOR", disk.substr(0, colon));
     text = replaced(text, "$MINOR", disk.substr(std::min(colon + 1, disk.size())));

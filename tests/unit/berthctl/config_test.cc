@@ -66,6 +66,12 @@ TEST_CASE("limits of the command line as LinuxResources") {
     CHECK(*json ==
           R"({"memory":{"limit":67108864,"swap":-1},"cpu":{"cpus":"0-1"},"unified":{"memory.high":"max"}})");
 
+    // No limit of memory is none of swap, unless one is named.
+    CHECK(*berth::ctl::build_resources(arguments_of({"--memory", "-1"})) ==
+          R"({"memory":{"limit":-1,"swap":-1}})");
+    CHECK(*berth::ctl::build_resources(arguments_of({"--memory", "-1", "--memory-swap", "64M"})) ==
+          R"({"memory":{"limit":-1,"swap":67108864}})");
+
     auto wrong = berth::ctl::build_resources(arguments_of({"--memory", "64X"}));
     REQUIRE_FALSE(wrong.ok());
     CHECK(wrong.error().message == "--memory: \"64X\" is no number");
