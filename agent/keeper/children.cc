@@ -76,7 +76,9 @@ void place_descriptors(const ChildSetup& setup) {
 
 core::Result<pid_t> start_child(const ChildSetup& setup) {
     BERTH_CHECK(setup.fds.size() <= kMaxFds);
-    pid_t pid = ::fork();
+    // Not fork: the keeper waits for the exec, and neither copies its memory nor pays for writing to it
+    // after. What the child does meanwhile goes below this frame, and never returns.
+    pid_t pid = ::vfork();
     if (pid < 0) return core::errno_error(errno, std::string("fork for ") + setup.argv[0]);
     if (pid == 0) run_child(setup);
     return pid;

@@ -335,9 +335,11 @@ core::Status drop_capabilities() {
     __user_cap_data_struct sets[2] = {};
     if (syscall(SYS_capget, &header, sets) != 0) return core::errno_error(errno, "capget");
     if ((sets[0].effective & kSetPcap) != 0) {
-        for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; ++cap) {
+        for (int cap = 0; cap < 64; ++cap) {
             if ((agent_capabilities() >> cap & 1) != 0) continue;
-            if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0) return core::errno_error(errno, "PR_CAPBSET_DROP");
+            if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0) continue;
+            if (errno == EINVAL) break;  // beyond the kernel's last
+            return core::errno_error(errno, "PR_CAPBSET_DROP");
         }
     }
     // An older kernel has no ambient set to clear.
