@@ -250,8 +250,9 @@ class OwnFilter {
     size_t places_[kVerdicts] = {};
 };
 
-// Numbers of each architecture by hand: the headers have those of one only. What this kernel runs comes
-// first: the kernel walks the program for every call of its two architectures when it is installed.
+// Numbers of each architecture by hand: the headers have those of one only. Those that this kernel runs, and
+// its own first: the kernel walks the program for every call of both when it is installed. What comes from
+// any other is denied.
 struct Calls {
     uint32_t audit;
     uint32_t socket;
@@ -260,15 +261,10 @@ struct Calls {
 };
 constexpr Calls kCalls[] = {
 #if defined(__aarch64__)
-    {AUDIT_ARCH_AARCH64, 198, 0, 4},
-    {AUDIT_ARCH_ARM, 281, 0, 4},  // EABI has no socketcall
-    {AUDIT_ARCH_X86_64, 41, 0, 5},
-    {AUDIT_ARCH_I386, 359, 102, 5},
+    {AUDIT_ARCH_AARCH64, 198, 0, 4}, {AUDIT_ARCH_ARM, 281, 0, 4},  // EABI has no socketcall
 #else
     {AUDIT_ARCH_X86_64, 41, 0, 5},
     {AUDIT_ARCH_I386, 359, 102, 5},
-    {AUDIT_ARCH_AARCH64, 198, 0, 4},
-    {AUDIT_ARCH_ARM, 281, 0, 4},  // EABI has no socketcall
 #endif
 };
 

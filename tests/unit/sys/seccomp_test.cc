@@ -71,6 +71,7 @@ TEST_CASE("the agent's own filter") {
     };
     const uint32_t vsock_denied = err(EAFNOSUPPORT);
     const Row rows[] = {
+#if defined(__x86_64__)
         {"x86_64 read", {AUDIT_ARCH_X86_64, 0, {}}, kAllow},
         {"x86_64 socket(AF_INET)", {AUDIT_ARCH_X86_64, 41, {AF_INET}}, kAllow},
         {"x86_64 socket(AF_VSOCK)", {AUDIT_ARCH_X86_64, 41, {AF_VSOCK}}, vsock_denied},
@@ -90,11 +91,17 @@ TEST_CASE("the agent's own filter") {
         {"i386 socketcall(SYS_BIND)", {AUDIT_ARCH_I386, 102, {2}}, kAllow},
         {"i386 io_uring_setup", {AUDIT_ARCH_I386, 425, {}}, err(ENOSYS)},
         {"i386 call 41 (dup)", {AUDIT_ARCH_I386, 41, {AF_VSOCK}}, kAllow},
+#endif
+#if defined(__aarch64__)
         {"aarch64 socket(AF_VSOCK)", {AUDIT_ARCH_AARCH64, 198, {AF_VSOCK}}, vsock_denied},
         {"aarch64 socket(AF_UNIX)", {AUDIT_ARCH_AARCH64, 198, {AF_UNIX}}, kAllow},
         {"aarch64 io_uring_setup", {AUDIT_ARCH_AARCH64, 425, {}}, err(ENOSYS)},
         {"arm socket(AF_VSOCK)", {AUDIT_ARCH_ARM, 281, {AF_VSOCK}}, vsock_denied},
         {"arm read", {AUDIT_ARCH_ARM, 3, {}}, kAllow},
+#else
+        {"aarch64 read, which no kernel of ours runs", {AUDIT_ARCH_AARCH64, 63, {}}, err(ENOSYS)},
+        {"arm read", {AUDIT_ARCH_ARM, 3, {}}, err(ENOSYS)},
+#endif
         {"riscv64", {AUDIT_ARCH_RISCV64, 63, {}}, err(ENOSYS)},
     };
     for (const Row& row : rows) {
