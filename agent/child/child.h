@@ -48,6 +48,7 @@ struct Child {
     bool null_attached = false;
     bool mask_attached = false;
     bool root_switched = false;
+    bool at_root = false;   // the working directory is the root: an exec, until it leaves for its own
     bool filtered = false;  // a seccomp filter is loaded: only old, plain system calls from here on
     bool umask_set = false;
     bool nofile_set = false;

@@ -104,13 +104,14 @@ int make_component(Child& child, Walk& walk, size_t end, Leaf leaf, unsigned mod
 }  // namespace
 
 int root_of(Child& child) {
+    if (child.at_root && child.root < 0) return AT_FDCWD;
     if (child.root < 0) child.root = raw::openat(AT_FDCWD, "/", O_PATH | O_DIRECTORY);
     return child.root;
 }
 
 int open_in_root(Child& child, const char* path, uint64_t flags, uint64_t resolve) {
     int root = root_of(child);
-    if (root < 0) return root;
+    if (root < 0 && root != AT_FDCWD) return root;
     int fd = -EAGAIN;
     for (int i = 0; i < kRaceRetries && fd == -EAGAIN; ++i) {
         fd = raw::openat2(root, path, flags, 0, kInRoot | resolve);

@@ -35,6 +35,8 @@ int step_setns(Child& child, const PlanStep& step) {
         raw::drop(child.root);
         raw::drop(child.proc);
         child.root_switched = true;
+        // The kernel leads both to the root of the namespace that was joined.
+        child.at_root = child.header->kind == core::PlanKind::kExec && (step.a & CLONE_NEWNS) != 0;
     }
     return 0;
 }

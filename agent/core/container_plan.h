@@ -82,6 +82,7 @@ struct ExecLaunch {
     SeccompPrograms seccomp;
     std::string executable;   // what is run instead of args[0]
     bool may_exceed = false;  // asked for by the machine's own root, as `crun exec --cap` is
+    bool waits = true;        // for a go of the agent's: it has something to do before the program may run
 };
 
 // The plan of one more process in a running container. It joins by the init's pidfd; what `process` leaves

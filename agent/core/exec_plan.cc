@@ -61,18 +61,16 @@ void emit_join(LaunchPlanBuilder& builder, const ContainerSpec& spec, bool mount
     uint64_t flags = mounts_left ? 0 : kNewMount;
     for (const NamespaceSpec& entry : spec.namespaces)
         if (entry.flag != kNewPid) flags |= entry.flag;
-    if (spec.find_namespace(kNewPid)) {
-        FdRequest pid;
-        pid.source = FdSource::kInitPidNamespace;
-        pid.ns_type = kNewPid;
-        pid.label = "pid namespace of the container";
-        builder.header().pid_namespace_slot = builder.slot(std::move(pid));
-    }
-    if (flags != 0) {
+    bool has_pid = spec.find_namespace(kNewPid) != nullptr;
+    int32_t slot = kNoSlot;
+    if (flags != 0 || has_pid) {
         FdRequest init;
         init.source = FdSource::kInitPidfd;
         init.label = "init of the container";
-        int32_t slot = builder.slot(std::move(init));
+        slot = builder.slot(std::move(init));
+    }
+    if (has_pid) builder.header().pid_namespace_slot = slot;
+    if (flags != 0) {
         PlanStep& step = builder.step(PlanOp::kSetns, "namespaces of the container");
         step.slot = slot;
         step.a = flags;
@@ -111,6 +109,7 @@ Result<LaunchPlan> plan_exec(const ExecLaunch& launch) {
         .personality = spec.personality,
         .memory_policy = spec.memory_policy ? &*spec.memory_policy : nullptr,
         .is_exec = true,
+        .waits = launch.waits,
         .executable = launch.executable,
     };
     if (!launch.may_exceed)

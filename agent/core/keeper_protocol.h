@@ -49,7 +49,8 @@ enum class KeeperMessageType : uint32_t {
     kStoreFd = 32,          // name + descriptor: kept (replacing one of the same name) until kDropFd; a name
                             // that ends in '/' + several: kept as NAME0, NAME1, ...
     kDropFd = 33,           // name; a name that ends in '/' drops all below it
-    kAcknowledgeExit = 34,  // process.key: the exit is in the log and the state file
+    kAcknowledgeExit = 34,  // process.key: the exit is in the log and the state file; value: how many more
+                            // keys are in name, of 8 bytes each, at most limits::kHeldAcknowledgements
     kShutdown = 35,         // value: ShutdownMode
     kAgentReady = 36,       // serving: the crash count goes back to zero after it has served a while
     kForget = 37,           // process.key: drops a registered process that the agent does not want reported

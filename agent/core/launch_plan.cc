@@ -43,6 +43,10 @@ std::string LaunchPlan::step_label(uint32_t step_index) const {
 
 LaunchPlanBuilder::LaunchPlanBuilder(PlanKind kind) {
     header_.kind = kind;
+    // What an exec's takes: growing to it costs more than all that is written.
+    steps_.reserve(32);
+    pool_.reserve(2048);
+    fds_.reserve(8);
     FdRequest sync;
     sync.source = FdSource::kSync;
     FdRequest cgroup;
@@ -119,6 +123,8 @@ PlanStep& LaunchPlanBuilder::step(PlanOp op, std::string_view label) {
 Result<LaunchPlan> LaunchPlanBuilder::finish() && {
     std::vector<uint64_t> argv_offsets;
     std::vector<uint64_t> envp_offsets;
+    argv_offsets.reserve(argv_.size() + 1);
+    envp_offsets.reserve(envp_.size() + 2);
     for (const std::string& argument : argv_) argv_offsets.push_back(string(argument).offset);
     for (const std::string& variable : envp_) envp_offsets.push_back(string(variable).offset);
     argv_offsets.push_back(0);

@@ -1,9 +1,10 @@
 // The launch plan: everything that a new process does between clone and exec, decided beforehand.
 //
 // A plan is one flat block of memory: a PlanHeader, then arrays and strings that it names by offset. It is
-// written by LaunchPlanBuilder (pure), carried in a sealed memfd, checked once by validate_launch_plan() and
-// walked by child/ with raw syscalls only. One PlanStep is one named operation on the child's registers; a
-// failed step is reported by its number and errno, and the agent, which keeps the plan, finds the text for it
+// written by LaunchPlanBuilder (pure), carried in a sealed memfd or in the request, checked once by
+// validate_launch_plan() and walked by child/ with raw syscalls only. One PlanStep is one named operation on
+// the child's registers; a failed step is reported by its number and errno, and the agent, which keeps the
+// plan, finds the text for it
 // (`mount 7 (tmpfs on /run)`).
 #pragma once
 
@@ -242,10 +243,8 @@ enum class FdSource : uint8_t {
     kStdin,
     kStdout,
     kStderr,
-    kNamespacePath,  // `path`, checked with NS_GET_NSTYPE == ns_type
-    kInitPidfd,      // pidfd of the container's init, for exec
-    kInitPidNamespace,
-    kInitTimeNamespace,
+    kNamespacePath,    // `path`, checked with NS_GET_NSTYPE == ns_type
+    kInitPidfd,        // pidfd of the container's init, for exec
     kContainerMounts,  // the mount namespace of a container that is in another's (kLeaveMounts)
     kNull,             // a verified /dev/null (1:3)
     kUserNamespace,    // of an id-mapped mount: the spawner makes it (PlanIdMap), any descriptor holds its

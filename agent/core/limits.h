@@ -96,7 +96,9 @@ inline constexpr size_t kRootfsMounts = 128;
 inline constexpr size_t kGroups = 65'536;
 inline constexpr size_t kSeccompProfilesKept = 16;
 inline constexpr size_t kStateLogBytes = 16 * 1024;  // a state file is written anew when it would be larger
-inline constexpr size_t kDeviceProgramsKept = 4;     // one descriptor each
+inline constexpr size_t kHeldAcknowledgements = 16;  // exits that the keeper is told of in one message
+inline constexpr int64_t kAcknowledgeAfterMs = 1'000;
+inline constexpr size_t kDeviceProgramsKept = 4;  // one descriptor each
 inline constexpr size_t kDeviceProgramKeptInstructions = 1024;
 inline constexpr size_t kSeccompInstructions = 4096 * 8;
 inline constexpr size_t kSeccompRules = 8192;
@@ -112,7 +114,9 @@ inline constexpr size_t kCgroupNameBytes = 255;  // NAME_MAX
 
 // Launching.
 inline constexpr size_t kLaunchPlanBytes = 8u << 20;
-inline constexpr size_t kLaunchPlanFds = 200;  // SCM_RIGHTS carries at most 253
+inline constexpr size_t kInlinePlanBytes = 7u << 10;  // one that nobody keeps goes in the request itself
+inline constexpr size_t kInlinePlansPending = 8;      // of these at once: a socket holds few of that size
+inline constexpr size_t kLaunchPlanFds = 200;         // SCM_RIGHTS carries at most 253
 inline constexpr int64_t kLaunchDeadlineMs = 60'000;
 inline constexpr int64_t kTeardownDeadlineMs = 10'000;
 inline constexpr int64_t kFreezeDeadlineMs = 10'000;

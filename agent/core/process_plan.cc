@@ -205,7 +205,7 @@ void emit_process(LaunchPlanBuilder& builder, const ProcessPlanInput& input) {
         builder.step(PlanOp::kResolveExe, quoted(input.executable)).s1 = path;
     }
     builder.step(PlanOp::kCloseFds, "close_range");
-    builder.step(PlanOp::kReady, "");
+    if (input.waits) builder.step(PlanOp::kReady, "");
     if (input.start_hooks) builder.step(PlanOp::kHookPoint, "hooks.startContainer").a = kHookPointStart;
     if (input.no_new_privileges) emit_filters(builder, input);
     builder.step(PlanOp::kExec, "exec " + quoted(process.args[0]));

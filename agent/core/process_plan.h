@@ -24,6 +24,7 @@ struct ProcessPlanInput {
     std::optional<uint32_t> personality;
     const MemoryPolicy* memory_policy = nullptr;
     bool is_exec = false;
+    bool waits = true;              // for the go of Start, once it is set up
     bool start_hooks = false;       // waits for hooks after Start
     std::string_view executable{};  // empty: args[0]
 };

@@ -6,11 +6,14 @@
 
 namespace berth::core {
 
-// agent -> spawner. With it, SCM_RIGHTS: [0] the plan's sealed memfd, then the plan's descriptors in slot
-// order.
+// agent -> spawner. With it, SCM_RIGHTS: the plan's descriptors in slot order. A plan of no more than
+// limits::kInlinePlanBytes may follow in the same message; of any other, a sealed memfd comes before the
+// descriptors.
 struct SpawnRequest {
     uint64_t request = 0;      // echoed in the reply
     uint64_t process_key = 0;  // names the process for the keeper
+    uint32_t plan_bytes = 0;   // that follow; 0: the plan is in the memfd
+    uint32_t reserved = 0;
 };
 
 // spawner -> agent. With it, when err = 0, SCM_RIGHTS: the pidfd.

@@ -273,7 +273,16 @@ void Keeper::on_agent_message(const KeeperMessage& message, std::vector<sys::Uni
             }
             store_.drop(name_of(message));
             return;
-        case KeeperMessageType::kAcknowledgeExit: exits_.acknowledge(message.process.key); return;
+        case KeeperMessageType::kAcknowledgeExit:
+            static_assert(limits::kHeldAcknowledgements * sizeof(uint64_t) <= sizeof message.name);
+            if (message.value > limits::kHeldAcknowledgements) break;
+            exits_.acknowledge(message.process.key);
+            for (uint32_t i = 0; i < message.value; ++i) {
+                uint64_t key = 0;
+                std::memcpy(&key, message.name + i * sizeof key, sizeof key);
+                exits_.acknowledge(key);
+            }
+            return;
         case KeeperMessageType::kForget: exits_.forget(message.process.key); return;
         case KeeperMessageType::kShutdown:
             if (message.value < 1 || message.value > 3) break;

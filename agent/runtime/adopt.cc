@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <map>
 #include <set>
 
 #include "agent/core/cgroup_mount.h"
@@ -222,7 +223,11 @@ core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     BERTH_ASSIGN(core::ContainerSpec spec, core::parse_container_spec(json));
     BERTH_ASSIGN(container->seccomp_profile, seccomp_.profile(spec));
     container->keep_for_execs(std::move(spec));
-    for (const pb::state::Process& process_state : state.processes()) {
+    std::map<std::string_view, const pb::state::Process*> last;  // the init first
+    for (const pb::state::Process& written : state.processes()) last[written.exec_id()] = &written;
+    for (const auto& [name, found] : last) {
+        const pb::state::Process& process_state = *found;
+        if (process_state.removed()) continue;
         BERTH_ASSIGN(core::ExecId exec_id, core::ExecId::parse(process_state.exec_id()));
         bool is_init = exec_id.is_init();
         auto process = process_of(*container, exec_id, process_state);
@@ -287,7 +292,8 @@ void Runtime::adopt_process(Welcome& welcome, Container& container, Process& pro
         if (exited.key == process.key && process.pid == 0) process.pid = exited.pid;
     }
     if (process.pid == 0) {
-        // Its Start was not answered, and the spawner had not cloned it: it can be started again.
+        // It was not started, or its Start was not answered and the spawner had not cloned it: it can be
+        // started (again).
         keys_.erase(process.key);
         process.key = 0;
         return;

@@ -36,17 +36,18 @@ void fill_state(const Process& process, pb::state::Process& out) {
     out.set_status(static_cast<uint32_t>(process.status));
     out.set_terminal(process.paths().terminal);
     out.set_plain_newlines(process.paths().plain_newlines);
-    out.set_stdin(process.paths().in);
-    out.set_stdout(process.paths().out);
-    out.set_stderr(process.paths().err);
-    out.set_spec(process.spec_json);
+    // A string is allocated even for an empty value.
+    if (!process.paths().in.empty()) out.set_stdin(process.paths().in);
+    if (!process.paths().out.empty()) out.set_stdout(process.paths().out);
+    if (!process.paths().err.empty()) out.set_stderr(process.paths().err);
+    if (!process.spec_json.empty()) out.set_spec(process.spec_json);
     out.set_stdin_closed(process.stdin_closed);
     out.set_is_owners(process.is_owners);
     out.set_added_sequence(process.added_sequence);
     out.set_start_sequence(process.start_sequence);
     out.set_remove_when_ended(process.remove_when_ended);
     out.set_with_descriptors(process.with_passed_files);
-    out.set_sub_cgroup(process.sub_cgroup);
+    if (!process.sub_cgroup.empty()) out.set_sub_cgroup(process.sub_cgroup);
     if (process.exit) {
         out.set_exit_status(process.exit->status);
         out.set_exited_at_ns(process.exit->at_unix_ns);
@@ -175,7 +176,25 @@ core::Status Container::save(bool creating) const {
     state.set_exit_oom_kill_local(exit_oom_kill_local);
     state.set_update_undo(update_undo);
     state.set_name(name);
-    return state_log_.append(runtime_.config().run_dir, id.text(), state.SerializeAsString());
+    return state_log_.append(runtime_.config().run_dir, id.text(), state.SerializeAsString(),
+                             &runtime_.open_state_file());
+}
+
+core::Status Container::save_process(const Process& process, bool removed) const {
+    pb::state::Container change;
+    pb::state::Process& changed = *change.add_processes();
+    if (removed) {
+        changed.set_exec_id(process.exec_id().text());
+        changed.set_removed(true);
+    } else {
+        fill_state(process, changed);
+    }
+    change.set_exit_oom_kill_local(exit_oom_kill_local);
+    if (state_log_.append_change(runtime_.config().run_dir, id.text(), change.SerializeAsString(),
+                                 &runtime_.open_state_file())) {
+        return core::ok();
+    }
+    return save();
 }
 
 }  // namespace berth::runtime

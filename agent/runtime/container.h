@@ -100,6 +100,8 @@ class Container {
     // Adds a record to /run/berth/state/ID/state. A failure is logged: tmpfs is full, and a restart
     // would not know the newest facts.
     core::Status save(bool creating = false) const;
+    // The same when nothing but this process, or `exit_oom_kill_local`, is new; or the exec is `removed`.
+    core::Status save_process(const Process& process, bool removed = false) const;
 
     // Names in the keeper's store.
     std::string fd_prefix() const { return "c/" + id.text() + "/"; }

@@ -268,7 +268,7 @@ core::Status CreateJob::launch(Plans& plans) {
     for (int i = 0; i < 3; ++i) sources.stdio[i] = init.stdio->child_fd(i);
     sources.passed = init.passed.descriptors;
     init.launch = Launch::create(runtime_.loop(), runtime_.spawner(), init);
-    return init.launch->begin(init.key, plans.launch, sources);
+    return init.launch->begin(init.key, std::move(plans.launch), sources);
 }
 
 void CreateJob::on_hook() {

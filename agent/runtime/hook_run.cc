@@ -125,13 +125,12 @@ core::Status HookRun::launch() {
     sources.stdio[0] = input.get();
     sources.stdio[1] = output.get();
     sources.stdio[2] = output.get();
-    sources.init_pid = container.init().pid;
     sources.init_pidfd = container.init().pidfd.get();
     key_ = runtime_.new_process_key();
     runtime_.hook_runs_[key_] = shared_from_this();
     launch_ = Launch::create(runtime_.loop(), runtime_.spawner(), *this);
     sources.mounts = container.mounts.get();
-    return launch_->begin(key_, plan, sources);
+    return launch_->begin(key_, std::move(plan), sources);
 }
 
 void HookRun::on_spawned(int pid, sys::UniqueFd pidfd) {

@@ -73,6 +73,7 @@ core::Result<Welcome> KeeperLink::receive_welcome() {
 void KeeperLink::attach(loop::Loop& loop, Events events) {
     loop_ = &loop;
     events_ = std::move(events);
+    acknowledge_at_.emplace(loop, loop::Timer::to<&KeeperLink::send_acknowledgements, KeeperLink>(), this);
     arm();
 }
 
@@ -161,7 +162,19 @@ void KeeperLink::drop_then(std::string_view name, core::Callback<void()> sent) {
     send(KeeperMessageType::kDropFd, 0, 0, name, {}, std::move(sent));
 }
 void KeeperLink::acknowledge_exit(uint64_t process_key) {
-    send(KeeperMessageType::kAcknowledgeExit, 0, process_key, {}, {});
+    acknowledged_.push_back(process_key);
+    if (!acknowledge_at_ || acknowledged_.size() > limits::kHeldAcknowledgements)
+        return send_acknowledgements();
+    if (!acknowledge_at_->armed()) acknowledge_at_->arm_after_ms(limits::kAcknowledgeAfterMs);
+}
+void KeeperLink::send_acknowledgements() {
+    if (acknowledged_.empty()) return;
+    if (acknowledge_at_) acknowledge_at_->disarm();
+    auto more = std::as_bytes(std::span(acknowledged_).subspan(1));
+    std::string_view keys(reinterpret_cast<const char*>(more.data()), more.size());
+    send(KeeperMessageType::kAcknowledgeExit, static_cast<uint32_t>(acknowledged_.size() - 1),
+         acknowledged_.front(), keys, {});
+    acknowledged_.clear();
 }
 void KeeperLink::forget(uint64_t process_key) {
     send(KeeperMessageType::kForget, 0, process_key, {}, {});

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,6 +59,8 @@ class KeeperLink final : public FdStore {
     // buffer is full.
     void drop_then(std::string_view name, core::Callback<void()> sent);
 
+    // Tells the keeper with others, a second later or when there are enough: until then it would tell a new
+    // agent of an exit that this one knows already, which does no harm.
     void acknowledge_exit(uint64_t process_key);
     void forget(uint64_t process_key);
     void shutdown(core::ShutdownMode mode);
@@ -75,11 +78,14 @@ class KeeperLink final : public FdStore {
     void on_readable(loop::Op& op, int32_t result);
     void on_writable(loop::Op& op, int32_t result);
     void arm();
+    void send_acknowledgements();
 
     sys::UniqueFd socket_;
     loop::Loop* loop_ = nullptr;
     Events events_;
-    std::deque<Outgoing> outgoing_;  // only while the keeper's buffer is full
+    std::deque<Outgoing> outgoing_;              // only while the keeper's buffer is full
+    std::vector<uint64_t> acknowledged_;         // not sent yet
+    std::optional<loop::Timer> acknowledge_at_;  // there from attach() on
     loop::Op readable_{loop::Op::to<&KeeperLink::on_readable>(), this};
     loop::Op writable_{loop::Op::to<&KeeperLink::on_writable>(), this};
 };

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/nsfs.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -11,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -40,17 +42,6 @@ core::Result<sys::UniqueFd> open_namespace(const std::string& path, uint64_t typ
     int found = ioctl(fd.get(), NS_GET_NSTYPE);
     if (found < 0 || (type != 0 && static_cast<uint64_t>(found) != type)) {
         return core::invalid(label + ": " + core::quoted(path) + " is not a namespace of that type");
-    }
-    return fd;
-}
-
-// A namespace of a live process, safe against pid reuse: the pidfd must still be alive after the open.
-core::Result<sys::UniqueFd> open_init_namespace(const LaunchSources& sources, const char* name, uint64_t type,
-                                                const std::string& label) {
-    std::string path = core::format("/proc/%d/ns/%s", sources.init_pid, name);
-    BERTH_ASSIGN(sys::UniqueFd fd, open_namespace(path, type, label));
-    if (syscall(SYS_pidfd_send_signal, sources.init_pidfd, 0, nullptr, 0) != 0) {
-        return core::make_error(core::Code::kFailedPrecondition, "the container's init is gone");
     }
     return fd;
 }
@@ -86,8 +77,6 @@ int borrow(const FdRequest& request, const LaunchSources& sources, int child_syn
         case FdSource::kPassed:
             return request.ns_type < sources.passed.size() ? sources.passed[request.ns_type].get() : -1;
         case FdSource::kNamespacePath:
-        case FdSource::kInitPidNamespace:
-        case FdSource::kInitTimeNamespace:
         case FdSource::kNull:
         case FdSource::kCgroupNamespaceRoot:
         case FdSource::kUserNamespace: return -1;
@@ -98,10 +87,6 @@ int borrow(const FdRequest& request, const LaunchSources& sources, int child_syn
 core::Result<sys::UniqueFd> open_one(const FdRequest& request, const LaunchSources& sources) {
     switch (request.source) {
         case FdSource::kNamespacePath: return open_namespace(request.path, request.ns_type, request.label);
-        case FdSource::kInitPidNamespace:
-            return open_init_namespace(sources, "pid", CLONE_NEWPID, request.label);
-        case FdSource::kInitTimeNamespace:
-            return open_init_namespace(sources, "time", CLONE_NEWTIME, request.label);
         case FdSource::kNull: return open_null();
         case FdSource::kCgroupNamespaceRoot: return clone_cgroup_mount(sources.cgroup, request.label);
         case FdSource::kUserNamespace: return open_null();  // the spawner puts the namespace in its place
@@ -125,6 +110,10 @@ core::Result<std::vector<int>> Launch::open_slots(const core::LaunchPlan& plan, 
     std::vector<int> slots;
     slots.reserve(plan.fds.size());
     for (const FdRequest& request : plan.fds) {
+        if (request.source == FdSource::kInitPidfd &&
+            syscall(SYS_pidfd_send_signal, sources.init_pidfd, 0, nullptr, 0) != 0) {
+            return core::make_error(core::Code::kFailedPrecondition, "the container's init is gone");
+        }
         int fd = borrow(request, sources, child_sync);
         if (fd < 0) {
             BERTH_ASSIGN(sys::UniqueFd own, open_one(request, sources));
@@ -136,18 +125,34 @@ core::Result<std::vector<int>> Launch::open_slots(const core::LaunchPlan& plan, 
     return slots;
 }
 
-core::Status Launch::begin(uint64_t process_key, const core::LaunchPlan& plan, const LaunchSources& sources) {
+core::Status Launch::begin(uint64_t process_key, core::LaunchPlan plan, const LaunchSources& sources) {
     BERTH_CHECK(state_ == State::kIdle);
     BERTH_ASSIGN(sys::SocketPair sync, sys::make_seqpacket_pair());
     std::vector<sys::UniqueFd> opened;
     BERTH_ASSIGN(std::vector<int> slots, open_slots(plan, sources, opened, sync.second.get()));
-    BERTH_ASSIGN(plan_fd_, sys::make_sealed_memfd("launch-plan", plan.blob));
+    std::span<const core::PlanStep> steps = plan.steps();
+    bool waits = std::any_of(steps.begin(), steps.end(),
+                             [](const core::PlanStep& step) { return step.op == core::PlanOp::kReady; });
+    // An init's is for the keeper's store; of any other nobody needs a file.
+    bool is_inline =
+        plan.header().kind != core::PlanKind::kContainer && spawner_.takes_inline(plan.blob.size());
+    if (is_inline) {
+        plan_ = std::move(plan.blob);
+    } else {
+        BERTH_ASSIGN(plan_fd_, sys::make_sealed_memfd("launch-plan", plan.blob));
+    }
     gate_ = std::move(sync.first);
+    waits_ = waits;
     state_ = State::kCloning;
     deadline_.arm_after_ms(limits::kLaunchDeadlineMs);
-    spawner_.spawn(process_key, plan_fd_, slots, [self = shared_from_this()](core::Result<Spawned> reply) {
+    auto on_reply = [self = shared_from_this()](core::Result<Spawned> reply) {
         self->on_reply(std::move(reply));
-    });
+    };
+    if (is_inline) {
+        spawner_.spawn_inline(process_key, plan_, slots, std::move(on_reply));
+    } else {
+        spawner_.spawn(process_key, plan_fd_, slots, std::move(on_reply));
+    }
     return core::ok();
 }
 
@@ -188,6 +193,7 @@ void Launch::on_reply(core::Result<Spawned> reply) {
     if (observer_ == nullptr) {
         // Nobody wants it any more: the closed gate ends it before it runs anything.
         gate_.reset();
+        if (!waits_ && reply.ok()) syscall(SYS_pidfd_send_signal, reply->pidfd.get(), SIGKILL, nullptr, 0);
         return;
     }
     if (!reply.ok()) {
@@ -198,14 +204,14 @@ void Launch::on_reply(core::Result<Spawned> reply) {
         fail(failed ? step_error(message) : std::move(reply).error());
         return;
     }
-    state_ = State::kSettingUp;
+    state_ = waits_ ? State::kSettingUp : State::kExecuting;
     watch_gate();
     observer_->on_spawned(reply->pid, std::move(reply->pidfd));
 }
 
 void Launch::watch_gate() {
     self_ = shared_from_this();
-    loop_.poll_multishot(gate_op_, gate_.get(), POLLIN);
+    loop_.poll(gate_op_, gate_.get(), POLLIN);
 }
 
 void Launch::on_gate(loop::Op&, int32_t) {
@@ -226,7 +232,8 @@ void Launch::on_gate(loop::Op&, int32_t) {
         handle(message, std::move(received->fds));
     }
     if (observer_ != nullptr && state_ != State::kDone) {
-        if (!gate_op_.pending()) loop_.poll_multishot(gate_op_, gate_.get(), POLLIN);
+        // One shot at a time: after the last message there is nothing to cancel.
+        if (!gate_op_.pending()) loop_.poll(gate_op_, gate_.get(), POLLIN);
         return;
     }
     if (gate_op_.pending()) {
@@ -266,6 +273,7 @@ void Launch::handle(const ChildMessage& message, std::vector<sys::UniqueFd> fds)
 void Launch::on_gate_end() {
     if ((state_ == State::kExecuting || was_let_go_) && !hooked_) {
         state_ = State::kDone;
+        deadline_.disarm();
         observer_->on_executed();
         return;
     }
@@ -289,6 +297,7 @@ void Launch::fail(core::Error error) {
 
 core::Error Launch::step_error(const ChildMessage& message) const {
     core::LaunchPlan plan;
+    plan.blob = plan_;
     if (plan_fd_.valid()) {
         if (auto size = sys::sealed_size(plan_fd_, limits::kLaunchPlanBytes); size.ok()) {
             plan.blob.resize(*size);

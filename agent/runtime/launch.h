@@ -1,5 +1,6 @@
 // One process on its way from a plan to exec: clone by the spawner, set-up, the gate of Start, the program.
 //
+// (A plan without kReady leads to kExecuting at once.)
 //   begin() -> kCloning --reply--> kSettingUp --kReady--> kReady --go()--> kExecuting --end of file-->
 //   executed
 //                 |                     |                    |                 |
@@ -41,8 +42,7 @@ struct LaunchSources {
     int cgroup = -1;
     int stdio[3] = {-1, -1, -1};
     int init_pidfd = -1;
-    int mounts = -1;   // Container::mounts
-    int init_pid = 0;  // only used while init_pidfd says that it is alive
+    int mounts = -1;  // Container::mounts
     std::span<const sys::UniqueFd> passed;
 };
 
@@ -55,8 +55,8 @@ class Launch : public std::enable_shared_from_this<Launch> {
     }
 
     // Opens what the plan asks for, and sends it off. On an error nothing was started. The gate (our end of
-    // the sync socket) and the plan are there afterwards for the keeper's store.
-    core::Status begin(uint64_t process_key, const core::LaunchPlan& plan, const LaunchSources& sources);
+    // the sync socket) and a container's plan are there afterwards for the keeper's store.
+    core::Status begin(uint64_t process_key, core::LaunchPlan plan, const LaunchSources& sources);
 
     // After a restart of the agent: a process that waits for go() behind `gate`. `plan` names its steps.
     void adopt_ready(sys::UniqueFd gate, sys::UniqueFd plan);
@@ -94,10 +94,12 @@ class Launch : public std::enable_shared_from_this<Launch> {
     LaunchObserver* observer_;  // null: retired
     State state_ = State::kIdle;
     bool hooked_ = false;           // at a hook point
+    bool waits_ = true;             // its plan has a kReady: else nothing holds it once it is cloned
     std::shared_ptr<Launch> self_;  // while the gate's poll is pending
     sys::UniqueFd gate_;
     sys::UniqueFd plan_fd_;
-    bool was_let_go_ = false;  // by an agent before us
+    std::vector<std::byte> plan_;  // where there is no descriptor of it: what names a failed step
+    bool was_let_go_ = false;      // by an agent before us
     loop::Timer deadline_{loop_, loop::Timer::to<&Launch::on_deadline, Launch>(), this};  // of the set-up
     loop::Op gate_op_{loop::Op::to<&Launch::on_gate>(), this};
 };

@@ -73,9 +73,10 @@ class Process final : public LaunchObserver {
     int pid = 0;
     TaskStatus status = TaskStatus::kUnknown;  // kUnknown: an exec that was added, or a create under way
     std::optional<ExitRecord> exit;
-    std::string spec_json;   // an exec that was added and not started yet
-    std::string sub_cgroup;  // of an exec, as ExecOptions has it
-    PassedFiles passed;      // gone when the agent restarts
+    std::string spec_json;                    // an exec that was added and not started yet
+    std::unique_ptr<core::ProcessSpec> spec;  // the same, parsed; null after a restart
+    std::string sub_cgroup;                   // of an exec, as ExecOptions has it
+    PassedFiles passed;                       // gone when the agent restarts
     bool with_passed_files = false;
     bool remove_when_ended = false;  // an exec
     bool stdin_closed = false;

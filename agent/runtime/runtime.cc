@@ -117,6 +117,7 @@ core::Status Runtime::add_exec(ExecRequest request) {
     }
     auto process = std::make_unique<Process>(container, request.exec_id, std::move(request.stdio));
     process->spec_json = std::move(request.process_json);
+    process->spec = std::make_unique<core::ProcessSpec>(std::move(*parsed));
     process->with_passed_files = !request.passed.empty();
     process->passed = std::move(request.passed);
     process->sub_cgroup = std::move(request.sub_cgroup);
@@ -127,8 +128,10 @@ core::Status Runtime::add_exec(ExecRequest request) {
     // The streams are there from here on, so that a client can attach before Start.
     core::Status begun = make_stdio(container, exec);
     exec.added_sequence = events_.last_sequence() + 1;  // the state first, as with a start
-    if (begun.ok()) begun = container.save();
+    give_key(container, exec);                          // its Start has nothing to write down then
+    if (begun.ok()) begun = container.save_process(exec);
     if (!begun.ok()) {
+        keys_.erase(exec.key);
         exec.stdio.reset();
         streams_.discard_process(request.id.text(), request.exec_id.text());
         container.execs.erase(request.exec_id.text());
@@ -193,6 +196,7 @@ core::Status Runtime::start_init(Container& container) {
 void Runtime::on_process_executed(Container& container, Process& process) {
     process.status = TaskStatus::kRunning;
     process.spec_json = std::string();
+    process.spec.reset();
     process.end_launch();
     if (process.stdio != nullptr) process.stdio->close_child_fds();
     process.passed = PassedFiles();  // as long as we hold an end of a pipe, its end of file does not come
@@ -209,7 +213,7 @@ void Runtime::on_process_executed(Container& container, Process& process) {
 // agent knows whether the event is in the log.
 void Runtime::tell_start(Container& container, Process& process) {
     process.start_sequence = events_.last_sequence() + 1;
-    save_or_log(container);
+    log_unless_saved(container, container.save_process(process));
     v1::Event started = container.event(process.exec_id());
     (process.is_init() ? started.mutable_started() : started.mutable_exec_started())
         ->set_pid(static_cast<uint32_t>(process.pid));
@@ -264,8 +268,9 @@ void Runtime::on_process_failed(Container& container, Process& process, core::Er
         process.end_launch();
         if (auto again = start_exec(container, process); again.ok()) return;
     }
-    // Stuck in its set-up: it does not look at its gate.
-    if (error.code == Code::kDeadlineExceeded && process.pidfd.valid()) (void)process.signal(SIGKILL);
+    // Stuck in its set-up: it does not look at its gate. An exec may have none.
+    bool is_held = process.is_init() && error.code != Code::kDeadlineExceeded;
+    if (!is_held && process.pidfd.valid()) (void)process.signal(SIGKILL);
     // It was killed while a hook of its start ran.
     if (process.is_init() && container.hook_run != nullptr)
         std::exchange(container.hook_run, nullptr)->cancel();
@@ -300,9 +305,10 @@ void Runtime::record_failed_exec(Container& container, Process& process) {
     process.held_exit.reset();
     if (process.key != 0) keys_.erase(process.key);
     process.status = TaskStatus::kStopped;
+    process.spec.reset();
     process.exit = ExitRecord{core::kExitSetupFailed, unix_time_ns(), false};
     process.pidfd.reset();
-    save_or_log(container);
+    log_unless_saved(container, container.save_process(process));
     process.wake_waiters();
     remove_when_ended(process);
     if (container.on_execs_ended && !has_live_exec(container)) container.on_execs_ended.take()();
@@ -370,7 +376,7 @@ void Runtime::finish_exit(Container& container, Process& process, const core::Pr
     out.set_exited_at_unix_ns(exit.at_unix_ns);
     out.set_oom_likely(exit.oom_likely);
     events_.emit(std::move(exited), &container);
-    save_or_log(container);
+    log_unless_saved(container, container.save_process(process));
     keys_.erase(record.key);
     keeper_.acknowledge_exit(record.key);
     process.wake_waiters();
@@ -391,10 +397,13 @@ bool Runtime::has_live_exec(const Container& container) {
 }
 
 void Runtime::save_or_log(const Container& container) {
-    if (auto saved = container.save(); !saved.ok()) {
-        sys::log(sys::LogLevel::kError, "state.write", "%s: %s", container.id.text().c_str(),
-                 saved.error().message.c_str());
-    }
+    log_unless_saved(container, container.save());
+}
+
+void Runtime::log_unless_saved(const Container& container, const core::Status& saved) {
+    if (saved.ok()) return;
+    sys::log(sys::LogLevel::kError, "state.write", "%s: %s", container.id.text().c_str(),
+             saved.error().message.c_str());
 }
 
 bool Runtime::shutdown(bool now) {

@@ -28,6 +28,7 @@
 #include "agent/runtime/process.h"
 #include "agent/runtime/seccomp_cache.h"
 #include "agent/runtime/spawner_link.h"
+#include "agent/runtime/state_file.h"
 #include "agent/runtime/stream_table.h"
 
 namespace berth::runtime {
@@ -143,6 +144,7 @@ class Runtime {
     CgroupPlace cgroup_place(const std::string& path) const;
     KeeperLink& keeper() { return keeper_; }
     SpawnerLink& spawner() { return spawner_; }
+    OpenStateFile& open_state_file() { return open_state_file_; }
 
     // From the keeper.
     void on_exit(const core::ProcessRecord& record);
@@ -167,6 +169,7 @@ class Runtime {
     void on_process_failed(Container& container, Process& process, core::Error error);
     void record_failed_exec(Container& container, Process& process);
     uint64_t new_process_key();
+    void give_key(Container& container, Process& process);
     core::SeccompPrograms seccomp_programs(const Container& container);
     core::Result<sys::UniqueFd> open_cgroup_of(const Process& process);
     static core::StdioLayout stdio_layout(const StdioPaths& paths, std::span<const core::ExtraFd> files);
@@ -191,6 +194,7 @@ class Runtime {
     bool shares_pid_namespace(const Container& container) const;
     core::Status open_cgroup_dirs(Container& container, bool two_levels);
     void save_or_log(const Container& container);
+    static void log_unless_saved(const Container& container, const core::Status& saved);
     void report_lost_output(const StreamId& stream, uint64_t bytes);
 
     // ---- after a restart (adopt.cc) ----
@@ -214,6 +218,7 @@ class Runtime {
     StreamTable streams_;
     SeccompCache seccomp_;
     DevicePrograms device_programs_;
+    OpenStateFile open_state_file_;
     sys::UniqueFd sandbox_;          // the sandbox's cgroup
     std::string sandbox_resources_;  // what was asked of it, JSON
     std::string sandbox_undo_;       // as Container::update_undo

@@ -37,6 +37,11 @@ uint64_t Runtime::new_process_key() {
     return key;
 }
 
+void Runtime::give_key(Container& container, Process& process) {
+    process.key = new_process_key();
+    keys_[process.key] = {&container, process.exec_id().text()};
+}
+
 core::SeccompPrograms Runtime::seccomp_programs(const Container& container) {
     core::SeccompPrograms programs;
     programs.own = seccomp_.own();
@@ -45,9 +50,11 @@ core::SeccompPrograms Runtime::seccomp_programs(const Container& container) {
 }
 
 core::Status Runtime::start_exec(Container& container, Process& process) {
-    auto spec = core::parse_process_spec(process.spec_json);
-    if (!spec.ok()) return std::move(spec).error();
-    spec->terminal = process.paths().terminal;
+    if (process.spec == nullptr) {
+        BERTH_ASSIGN(core::ProcessSpec parsed, core::parse_process_spec(process.spec_json));
+        process.spec = std::make_unique<core::ProcessSpec>(std::move(parsed));
+    }
+    process.spec->terminal = process.paths().terminal;
     if (container.spec.find_namespace(core::kNewUser) && container.spec.id_map.empty()) {
         // One that was joined by a path that says nothing about its maps.
         auto found = read_id_map(format("/proc/%d", container.init().pid));
@@ -56,12 +63,16 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
     }
     core::ExecLaunch launch;
     launch.spec = &container.spec;
-    launch.process = &*spec;
+    launch.process = process.spec.get();
     launch.facts = &guest_.facts;
     launch.id = container.id.text();
     launch.seccomp = seccomp_programs(container);
     launch.stdio = stdio_layout(process.paths(), process.passed.files);
     launch.may_exceed = process.is_owners;
+    // A terminal and a listener come before the program, as does what takes its output.
+    bool notifies = launch.seccomp.profile && launch.seccomp.profile->notify;
+    launch.waits =
+        process.paths().terminal || notifies || (process.stdio != nullptr && !process.stdio->is_connected());
     BERTH_ASSIGN(core::LaunchPlan plan, core::plan_exec(launch));
 
     LaunchSources sources;
@@ -79,7 +90,6 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
         BERTH_ASSIGN(init_cgroup, open_cgroup_of(container.init()));
         sources.cgroup = init_cgroup.get();
     }
-    sources.init_pid = container.init().pid;
     sources.init_pidfd = container.init().pidfd.get();
     if (process.stdio == nullptr) {
         return make_error(Code::kFailedPrecondition,
@@ -90,12 +100,12 @@ core::Status Runtime::start_exec(Container& container, Process& process) {
     sources.mounts = container.mounts.get();
 
     if (process.key == 0) {
-        process.key = new_process_key();
-        keys_[process.key] = {&container, process.exec_id().text()};
-        BERTH_TRY(container.save());
+        // It was added before the agent's restart.
+        give_key(container, process);
+        BERTH_TRY(container.save_process(process));
     }
     process.launch = Launch::create(loop_, spawner_, process);
-    return process.launch->begin(process.key, plan, sources);
+    return process.launch->begin(process.key, std::move(plan), sources);
 }
 
 core::StdioLayout Runtime::stdio_layout(const StdioPaths& paths, std::span<const core::ExtraFd> files) {
@@ -332,10 +342,9 @@ DeleteOutcome Runtime::remove_exec(Container& container, Process& process) {
     v1::Event deleted = container.event(process.exec_id());
     deleted.mutable_deleted();
     events_.emit(std::move(deleted), &container);
-    std::string exec_id = process.exec_id().text();
     release_process(container, process);
-    container.execs.erase(exec_id);
-    save_or_log(container);
+    auto removed = container.execs.extract(process.exec_id().text());
+    log_unless_saved(container, container.save_process(process, true));
     return outcome;
 }
 
@@ -362,6 +371,7 @@ void Runtime::forget(Container& container) {
     container.memory.reset();
     for (auto& [exec_id, process] : container.execs) release_process(container, *process);
     release_process(container, container.init());
+    open_state_file_.close();
     remove_state(config_.run_dir, container.id.text());
     containers_.erase(container.id.text());
     trim_heap_later();

@@ -27,15 +27,29 @@ void SpawnerLink::replace(sys::UniqueFd socket) {
 void SpawnerLink::spawn(uint64_t process_key, sys::FdRef plan, std::span<const int> fds,
                         Completion completion) {
     core::SpawnRequest request;
-    request.request = ++last_request_;
     request.process_key = process_key;
     std::vector<int> all;
     all.reserve(fds.size() + 1);
     all.push_back(plan.get());
     all.insert(all.end(), fds.begin(), fds.end());
+    send(request, {}, all, std::move(completion));
+}
+
+void SpawnerLink::spawn_inline(uint64_t process_key, std::span<const std::byte> plan,
+                               std::span<const int> fds, Completion completion) {
+    core::SpawnRequest request;
+    request.process_key = process_key;
+    request.plan_bytes = static_cast<uint32_t>(plan.size());
+    send(request, plan, fds, std::move(completion));
+}
+
+void SpawnerLink::send(core::SpawnRequest request, std::span<const std::byte> plan, std::span<const int> fds,
+                       Completion completion) {
+    request.request = ++last_request_;
     core::Error error = core::make_error(core::Code::kUnavailable, "spawner is being restarted");
     if (socket_.valid() && !next_socket_.valid()) {
-        auto sent = sys::send_with_fds(socket_, std::as_bytes(std::span(&request, 1)), all, MSG_DONTWAIT);
+        auto sent =
+            sys::send_with_fds(socket_, std::as_bytes(std::span(&request, 1)), fds, MSG_DONTWAIT, plan);
         if (sent.ok()) {
             pending_.emplace(request.request, std::move(completion));
             return;

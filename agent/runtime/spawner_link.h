@@ -6,6 +6,7 @@
 #include <string>
 
 #include "agent/core/callback.h"
+#include "agent/core/limits.h"
 #include "agent/core/result.h"
 #include "agent/core/spawner_protocol.h"
 #include "agent/loop/loop.h"
@@ -28,12 +29,20 @@ class SpawnerLink {
     // children, if there are any, saw end of file instead of the go byte and ended.
     void replace(sys::UniqueFd socket);
 
-    // Sends the plan and its descriptors (borrowed for the call). `completion` runs later from the loop,
-    // exactly once.
+    // Sends the plan, a sealed memfd, and its descriptors (borrowed for the call). `completion` runs later
+    // from the loop, exactly once.
     void spawn(uint64_t process_key, sys::FdRef plan, std::span<const int> fds, Completion completion);
+    // Whether a plan of that size may go in the request itself now.
+    bool takes_inline(size_t plan_bytes) const {
+        return plan_bytes <= limits::kInlinePlanBytes && pending_.size() < limits::kInlinePlansPending;
+    }
+    void spawn_inline(uint64_t process_key, std::span<const std::byte> plan, std::span<const int> fds,
+                      Completion completion);
 
  private:
     void on_readable(loop::Op& op, int32_t result);
+    void send(core::SpawnRequest request, std::span<const std::byte> plan, std::span<const int> fds,
+              Completion completion);
     void fail_all(const core::Error& error);
     void fail_later();
 

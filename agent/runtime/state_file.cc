@@ -24,30 +24,36 @@ core::Status make_directory(const std::string& path) {
 constexpr int kNewFile = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
 constexpr const char* kState = "state";
 
+constexpr uint32_t kWhole = 0x31545342;   // "BST1": the state
+constexpr uint32_t kChange = 0x32545342;  // "BST2": what is added to it
+
 struct RecordHeader {
-    uint32_t magic = 0x31545342;  // "BST1"
+    uint32_t magic = kWhole;
     uint32_t length = 0;
 };
 
-std::string record_of(std::string_view content) {
+std::string record_of(uint32_t magic, std::string_view content) {
     RecordHeader header;
+    header.magic = magic;
     header.length = static_cast<uint32_t>(content.size());
     std::string record(reinterpret_cast<const char*>(&header), sizeof header);
     return record.append(content);
 }
 
-// Of the last whole record, or nothing.
-std::optional<std::string_view> last_record(std::string_view file) {
-    std::optional<std::string_view> last;
+// The last whole record's content with the changes after it, or nothing.
+std::optional<std::string> state_in(std::string_view file) {
+    std::optional<std::string> state;
     RecordHeader header;
     while (file.size() >= sizeof header) {
         memcpy(&header, file.data(), sizeof header);
         file.remove_prefix(sizeof header);
-        if (header.magic != RecordHeader().magic || header.length > file.size()) break;
-        last = file.substr(0, header.length);
+        bool is_change = header.magic == kChange && state.has_value();
+        if ((header.magic != kWhole && !is_change) || header.length > file.size()) break;
+        if (!is_change) state.emplace();
+        state->append(file.substr(0, header.length));
         file.remove_prefix(header.length);
     }
-    return last;
+    return state;
 }
 
 std::string directory_of(const std::string& run_dir, const std::string& id) {
@@ -112,17 +118,34 @@ core::Status write_first_state_file(const std::string& run_dir, const std::strin
     return write_all(fd, content, path);
 }
 
-core::Status StateLog::append(const std::string& run_dir, const std::string& id, std::string_view content) {
-    std::string record = record_of(content);
+core::Status StateLog::append(const std::string& run_dir, const std::string& id, std::string_view content,
+                              OpenStateFile* open) {
+    std::string record = record_of(kWhole, content);
     if (bytes_ == 0 || bytes_ + record.size() > limits::kStateLogBytes)
         return write_anew(run_dir, id, record);
+    return write_behind(run_dir, id, record, open);
+}
+
+bool StateLog::append_change(const std::string& run_dir, const std::string& id, std::string_view content,
+                             OpenStateFile* open) {
+    if (bytes_ == 0 || bytes_ + sizeof(RecordHeader) + content.size() > limits::kStateLogBytes) return false;
+    return write_behind(run_dir, id, record_of(kChange, content), open).ok();
+}
+
+core::Status StateLog::write_behind(const std::string& run_dir, const std::string& id,
+                                    std::string_view record, OpenStateFile* open) {
     std::string path = directory_of(run_dir, id) + "/" + kState;
-    sys::UniqueFd fd(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd.valid()) return core::errno_error(errno, "open " + path);
-    core::Status written = write_all(fd, record, path);
+    OpenStateFile own;
+    OpenStateFile& file = open == nullptr ? own : *open;
+    if (!file.fd_.valid() || serial_ != file.serial_) {
+        file.fd_.reset(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW));
+        if (!file.fd_.valid()) return core::errno_error(errno, "open " + path);
+        serial_ = ++file.serial_;
+    }
+    core::Status written = write_all(file.fd_, record, path);
     if (written.ok()) {
         bytes_ += record.size();
-    } else if (ftruncate(fd.get(), static_cast<off_t>(bytes_)) != 0) {
+    } else if (ftruncate(file.fd_.get(), static_cast<off_t>(bytes_)) != 0) {
         bytes_ = 0;  // what follows half a record would not be found
     }
     return written;
@@ -130,6 +153,7 @@ core::Status StateLog::append(const std::string& run_dir, const std::string& id,
 
 core::Status StateLog::write_anew(const std::string& run_dir, const std::string& id,
                                   std::string_view record) {
+    serial_ = 0;  // another file from here on
     std::string directory = directory_of(run_dir, id);
     std::string path = directory + "/" + kState;
     if (mkdir(directory.c_str(), 0700) == 0) {
@@ -148,9 +172,9 @@ core::Status StateLog::write_anew(const std::string& run_dir, const std::string&
 
 core::Result<std::string> StateLog::read(const std::string& run_dir, const std::string& id) {
     BERTH_ASSIGN(std::string file, read_state_file(run_dir, id, kState));
-    std::optional<std::string_view> last = last_record(file);
-    if (!last) return core::make_error(core::Code::kNotFound, "state file without a whole record");
-    return std::string(*last);
+    std::optional<std::string> state = state_in(file);
+    if (!state) return core::make_error(core::Code::kNotFound, "state file without a whole record");
+    return std::move(*state);
 }
 
 core::Result<std::string> read_state_file(const std::string& run_dir, const std::string& id,

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/core/result.h"
+#include "agent/sys/fd.h"
 
 namespace berth::runtime {
 
@@ -27,22 +29,44 @@ core::Status write_first_state_file(const std::string& run_dir, const std::strin
 core::Result<std::string> read_state_file(const std::string& run_dir, const std::string& id,
                                           const char* name);
 
-// RUN_DIR/state/ID/state: records, each {magic, length, content}, of which the last whole one counts. A write
-// that was cut off leaves the one before it in force, as a rename that did not happen would, for a third of a
-// rename's cost.
+// The state file that was appended to last, kept open for the next record: most come in a row. One for all
+// containers, so that none costs a descriptor.
+class OpenStateFile {
+ public:
+    // Lets go of it, whoever's it is.
+    void close() { fd_.reset(); }
+
+ private:
+    friend class StateLog;
+    sys::UniqueFd fd_;
+    uint64_t serial_ = 0;  // counts the openings: a log knows its own by it
+};
+
+// RUN_DIR/state/ID/state: records, each {magic, length, content}. The state is the content of the last whole
+// one and of the changes after it, one behind the other: serialized messages, which are merged so. A write
+// that was cut off leaves what was before it in force, as a rename that did not happen would, for a third of
+// a rename's cost.
 class StateLog {
  public:
     // Makes `content` the state. The file is written anew (beside, then renamed) when this object does not
-    // know it, and when it has grown.
-    core::Status append(const std::string& run_dir, const std::string& id, std::string_view content);
+    // know it, and when it has grown. `open`: where its descriptor is kept; null: nowhere.
+    core::Status append(const std::string& run_dir, const std::string& id, std::string_view content,
+                        OpenStateFile* open = nullptr);
 
-    // The last whole record. NOT_FOUND: no file, or none in it: a creation of which not even the intent was
+    // Adds `content` to the state. False: it has to be written whole, by append().
+    bool append_change(const std::string& run_dir, const std::string& id, std::string_view content,
+                       OpenStateFile* open = nullptr);
+
+    // The state. NOT_FOUND: no file, or no whole record in it: a creation of which not even the intent was
     // written.
     static core::Result<std::string> read(const std::string& run_dir, const std::string& id);
 
  private:
     core::Status write_anew(const std::string& run_dir, const std::string& id, std::string_view record);
-    size_t bytes_ = 0;  // of whole records; 0: not known
+    core::Status write_behind(const std::string& run_dir, const std::string& id, std::string_view record,
+                              OpenStateFile* open);
+    size_t bytes_ = 0;     // of whole records; 0: not known
+    uint64_t serial_ = 0;  // OpenStateFile's, when it was opened for this one
 };
 
 // Removes RUN_DIR/state/ID and RUN_DIR/bundles/ID's own mount points, what of them exists.

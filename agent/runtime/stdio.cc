@@ -253,6 +253,17 @@ core::Status ProcessStdio::close_stdin() {
     return core::ok();
 }
 
+bool ProcessStdio::is_connected() const {
+    for (StreamKind kind : kStreamKinds) {
+        const HostRelay* relay = table_.relay(StreamId{container_, exec_, kind});
+        if (relay != nullptr && (relay->state() == HostRelay::State::kFailed ||
+                                 relay->state() == HostRelay::State::kConnecting)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void ProcessStdio::when_connected(core::Callback<void(core::Status)> done) {
     for (StreamKind kind : kStreamKinds) {
         HostRelay* relay = table_.relay(StreamId{container_, exec_, kind});

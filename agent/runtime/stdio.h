@@ -61,6 +61,8 @@ class ProcessStdio {
     // Runs `done` once every connection to the host stands, at once when there is none to wait for; with an
     // error when one could not be made. Not at all when this object goes before.
     void when_connected(core::Callback<void(core::Status)> done);
+    // Whether when_connected() would be done at once, and without an error.
+    bool is_connected() const;
 
  private:
     friend class StreamTable;

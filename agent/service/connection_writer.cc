@@ -21,16 +21,34 @@ void ConnectionWriter::push(std::string frame, Account account) {
     if (!send_.pending()) pump_task_.post();
 }
 
-void ConnectionWriter::pump() {
-    if (is_stopped_ || send_.pending() || frames_.empty()) return;
+size_t ConnectionWriter::gather() {
     size_t count = std::min(frames_.size(), kFramesAtOnce);
+    size_t bytes = 0;
     for (size_t i = 0; i < count; i++) {
         size_t skip = i == 0 ? first_sent_ : 0;
         pieces_[i] = {.iov_base = frames_[i].bytes.data() + skip, .iov_len = frames_[i].bytes.size() - skip};
+        bytes += pieces_[i].iov_len;
     }
     message_ = msghdr{};
     message_.msg_iov = pieces_.data();
     message_.msg_iovlen = count;
+    return bytes;
+}
+
+void ConnectionWriter::pump() {
+    if (is_stopped_ || send_.pending() || frames_.empty()) return;
+    // Mostly there is room, and a completion would cost a turn of the loop. What there is no room for, and
+    // what went wrong, is the ring's.
+    size_t wanted = gather();
+    ssize_t sent = ::sendmsg(fd_, &message_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent > 0) drop_sent(static_cast<size_t>(sent));
+    if (frames_.empty()) return progress_(owner_, 0);
+    if (sent > 0 && static_cast<size_t>(sent) == wanted) return pump_task_.post();
+    send_by_ring();
+}
+
+void ConnectionWriter::send_by_ring() {
+    gather();
     loop_.sendmsg(send_, fd_, &message_);
 }
 
@@ -42,7 +60,7 @@ void ConnectionWriter::on_sent(loop::Op&, int32_t result) {
     if (result < 0 && result != -EINTR && result != -EAGAIN) return progress_(owner_, result);
     if (result > 0) drop_sent(static_cast<size_t>(result));
     if (frames_.empty()) return progress_(owner_, 0);
-    pump();
+    send_by_ring();
 }
 
 void ConnectionWriter::drop_sent(size_t count) {

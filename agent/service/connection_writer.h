@@ -40,7 +40,9 @@ class ConnectionWriter {
         std::string bytes;
         Account account;
     };
+    size_t gather();  // what goes out next, into message_; bytes
     void pump();
+    void send_by_ring();
     void on_sent(loop::Op& op, int32_t result);
     void drop_sent(size_t count);
 

@@ -7,12 +7,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstring>
 
 #include "agent/child/entry.h"
 #include "agent/core/keeper_protocol.h"
 #include "agent/core/limits.h"
 #include "agent/core/spawner_protocol.h"
+#include "agent/core/uninitialized.h"
 #include "agent/spawner/launch.h"
 #include "agent/sys/log.h"
 #include "agent/sys/memfd.h"
@@ -68,40 +70,60 @@ Outcome announce(const SpawnRequest& request, const Child& child) {
     return {};
 }
 
-Outcome serve(const Surroundings& surroundings, const SpawnRequest& request,
-              std::span<const UniqueFd> received) {
-    if (received.empty()) return Outcome{EINVAL, "plan is missing"};
-    if (received.size() - 1 > limits::kLaunchPlanFds) return Outcome{EINVAL, "too many descriptors"};
-    core::Result<size_t> size = sys::sealed_size(received[0], limits::kLaunchPlanBytes);
-    if (!size.ok()) return Outcome{EINVAL, "plan is not a sealed memfd"};
-    core::Result<sys::Mapping> plan = sys::map_private(received[0], *size);
-    if (!plan.ok()) return Outcome{plan.error().err, "mmap plan"};
-    std::span<std::byte> bytes = plan->bytes();
-    if (!core::validate_launch_plan(bytes, received.size() - 1)) return Outcome{EINVAL, "plan is malformed"};
+// A request, with its plan behind it when that is small.
+struct Inbox {
+    SpawnRequest request;
+    alignas(8) std::byte plan[limits::kInlinePlanBytes];
+};
+static_assert(offsetof(Inbox, plan) == sizeof(SpawnRequest));
+
+Outcome serve(const Surroundings& surroundings, const SpawnRequest& request, std::span<std::byte> plan,
+              std::span<const UniqueFd> fds) {
+    if (fds.size() > limits::kLaunchPlanFds) return Outcome{EINVAL, "too many descriptors"};
+    if (!core::validate_launch_plan(plan, fds.size())) return Outcome{EINVAL, "plan is malformed"};
     int slots[limits::kLaunchPlanFds];
     size_t count = 0;
-    for (const UniqueFd& fd : received.subspan(1)) slots[count++] = fd.get();
+    for (const UniqueFd& fd : fds) slots[count++] = fd.get();
 
     Child child;
-    Outcome outcome = launch(surroundings, bytes, std::span<const int>(slots, count), child);
+    Outcome outcome = launch(surroundings, plan, std::span<const int>(slots, count), child);
     if (outcome.failed()) return outcome;
     outcome = announce(request, child);
     if (outcome.failed()) kill_child(child);
     return outcome;
 }
 
+Outcome serve_memfd(const Surroundings& surroundings, const SpawnRequest& request,
+                    std::span<const UniqueFd> received) {
+    if (received.empty()) return Outcome{EINVAL, "plan is missing"};
+    core::Result<size_t> size = sys::sealed_size(received[0], limits::kLaunchPlanBytes);
+    if (!size.ok()) return Outcome{EINVAL, "plan is not a sealed memfd"};
+    core::Result<sys::Mapping> plan = sys::map_private(received[0], *size);
+    if (!plan.ok()) return Outcome{plan.error().err, "mmap plan"};
+    return serve(surroundings, request, plan->bytes(), received.subspan(1));
+}
+
 // False at the end of the agent's socket.
 bool serve_next(const Surroundings& surroundings) {
-    SpawnRequest request;
-    core::Result<sys::Received> received = sys::receive_with_fds(kAgent, sys::writable_bytes_of(request));
+    BERTH_UNINITIALIZED Inbox inbox;
+    core::Result<sys::Received> received = sys::receive_with_fds(kAgent, sys::writable_bytes_of(inbox));
     if (!received.ok()) give_up("receive");
     if (received->end) return false;
-    if (received->bytes != sizeof(request)) {
+    const SpawnRequest& request = inbox.request;
+    if (received->bytes < sizeof(request) || received->bytes - sizeof(request) != request.plan_bytes) {
         sys::log(sys::LogLevel::kError, "spawner.request", "%zu bytes are not a request", received->bytes);
         return true;
     }
-    Outcome outcome = received->truncated ? Outcome{EMFILE, "receive descriptors"}
-                                          : serve(surroundings, request, received->fds);
+    Outcome outcome;
+    if (received->truncated) {
+        outcome = Outcome{EMFILE, "receive descriptors"};
+    } else if (request.plan_bytes == 0) {
+        outcome = serve_memfd(surroundings, request, received->fds);
+    } else {
+        outcome = serve(surroundings, request, std::span(inbox.plan, request.plan_bytes), received->fds);
+        // The next child has a copy of our stack, and is another container's.
+        ::explicit_bzero(inbox.plan, request.plan_bytes);
+    }
     if (outcome.failed()) reply_failure(request.request, outcome);
     return true;
 }

@@ -20,13 +20,14 @@ core::Result<SocketPair> make_seqpacket_pair() {
 }
 
 core::Status send_with_fds(FdRef socket, std::span<const std::byte> bytes, std::span<const int> fds,
-                           int flags) {
+                           int flags, std::span<const std::byte> more) {
     if (fds.size() > kFdsPerMessage) return errno_error(EINVAL, "sendmsg (too many descriptors)");
-    iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    iovec parts[2] = {{const_cast<std::byte*>(bytes.data()), bytes.size()},
+                      {const_cast<std::byte*>(more.data()), more.size()}};
     BERTH_UNINITIALIZED alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
     msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
+    message.msg_iov = parts;
+    message.msg_iovlen = more.empty() ? 1 : 2;
     if (!fds.empty()) {
         std::memset(control, 0, CMSG_SPACE(fds.size_bytes()));
         message.msg_control = control;
@@ -43,7 +44,7 @@ core::Status send_with_fds(FdRef socket, std::span<const std::byte> bytes, std::
     } while (sent < 0 && errno == EINTR);
     if (sent < 0) return errno_error(errno, "sendmsg");
     // A SOCK_SEQPACKET socket takes a datagram whole; a stream socket used by mistake would not.
-    if (static_cast<size_t>(sent) != bytes.size()) return errno_error(EMSGSIZE, "sendmsg");
+    if (static_cast<size_t>(sent) != bytes.size() + more.size()) return errno_error(EMSGSIZE, "sendmsg");
     return core::ok();
 }
 

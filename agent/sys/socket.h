@@ -24,9 +24,9 @@ core::Result<SocketPair> make_seqpacket_pair();
 
 // Sends one datagram, whole or not at all. `fds` are borrowed and at most kFdsPerMessage; `flags` are those
 // of sendmsg (MSG_DONTWAIT); a peer that is gone is EPIPE, never a signal. EINTR is retried. Blocks unless
-// told otherwise.
+// told otherwise. `more` follows `bytes` in the same datagram.
 core::Status send_with_fds(FdRef socket, std::span<const std::byte> bytes, std::span<const int> fds,
-                           int flags = 0);
+                           int flags = 0, std::span<const std::byte> more = {});
 
 struct Received {
     size_t bytes = 0;           // in the buffer

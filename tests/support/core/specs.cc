@@ -42,8 +42,6 @@ const char* source_name(core::FdSource source) {
         case core::FdSource::kStderr: return "stderr";
         case core::FdSource::kNamespacePath: return "namespace path";
         case core::FdSource::kInitPidfd: return "init pidfd";
-        case core::FdSource::kInitPidNamespace: return "init pid namespace";
-        case core::FdSource::kInitTimeNamespace: return "init time namespace";
         case core::FdSource::kContainerMounts: return "mounts of the container";
         case core::FdSource::kNull: return "null";
         case core::FdSource::kUserNamespace: return "user namespace";

@@ -141,7 +141,14 @@ class FakeAgent {
         } else if (verb == "drop") {
             send(KeeperMessageType::kDropFd, 0, 0, words[1]);
         } else if (verb == "ack") {
-            send(KeeperMessageType::kAcknowledgeExit, 0, number(1), {});
+            // One message for all of the line's.
+            std::string more;
+            for (size_t i = 2; i < words.size(); ++i) {
+                uint64_t key = number(i);
+                more.append(reinterpret_cast<const char*>(&key), sizeof key);
+            }
+            send(KeeperMessageType::kAcknowledgeExit, static_cast<uint32_t>(words.size() - 2), number(1),
+                 more);
         } else if (verb == "forget") {
             send(KeeperMessageType::kForget, 0, number(1), {});
         } else if (verb == "ready") {

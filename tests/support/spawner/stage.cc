@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "agent/core/limits.h"
 #include "agent/spawner/spawner.h"
 #include "agent/sys/memfd.h"
 
@@ -183,7 +184,14 @@ Running Stage::launch(const core::LaunchPlan& plan, const std::vector<int>& fds)
     core::SpawnRequest request;
     request.request = next_request_++;
     request.process_key = request.request + 1000;
-    REQUIRE(sys::send_with_fds(agent_, sys::bytes_of(request), all).ok());
+    std::span<const std::byte> in_request;
+    // Both ways in turn.
+    if (request.request % 2 == 0 && plan.blob.size() <= limits::kInlinePlanBytes) {
+        in_request = plan.blob;
+        request.plan_bytes = static_cast<uint32_t>(plan.blob.size());
+        all.erase(all.begin());
+    }
+    REQUIRE(sys::send_with_fds(agent_, sys::bytes_of(request), all, 0, in_request).ok());
     sys::Received received = receive(agent_, sys::writable_bytes_of(running.reply));
     REQUIRE(received.bytes == sizeof(running.reply));
     CHECK(running.reply.request == request.request);

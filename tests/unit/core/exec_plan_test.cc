@@ -26,7 +26,7 @@ struct Exec {
         seccomp.own = filter_of(1);
         if (spec.seccomp) seccomp.profile = filter_of(2);
     }
-    Result<LaunchPlan> plan(bool may_exceed = false) const {
+    Result<LaunchPlan> plan(bool may_exceed = false, bool waits = true) const {
         ExecLaunch launch;
         launch.spec = &spec;
         launch.process = &process;
@@ -34,6 +34,7 @@ struct Exec {
         launch.id = "web";
         launch.seccomp = seccomp;
         launch.may_exceed = may_exceed;
+        launch.waits = waits;
         return plan_exec(launch);
     }
 };
@@ -51,9 +52,8 @@ TEST_CASE("an exec joins, takes over what it leaves out, and ends like any proce
     REQUIRE(plan.ok());
     CHECK(plan_text(*plan) ==
           "clone_flags 0x0 pid_slot 2 intermediate\n"
-          "slot 2: init pid namespace 0x20000000\n"
-          "slot 3: init pidfd\n"
-          "setns a=0x4c020000 slot=3  # namespaces of the container\n"
+          "slot 2: init pidfd\n"
+          "setns a=0x4c020000 slot=2  # namespaces of the container\n"
           "setsid  # setsid\n"
           "stdio  # stdin\n"
           "stdio a=0x1  # stdout\n"
@@ -78,6 +78,10 @@ TEST_CASE("an exec joins, takes over what it leaves out, and ends like any proce
           "seccomp <8 bytes>  # linux.seccomp\n"
           "execve  # exec \"id\"\n");
     CHECK(plan->header().kind == PlanKind::kExec);
+    CHECK(find_step(*plan, PlanOp::kReady) >= 0);
+    auto at_once = exec.plan(/*may_exceed=*/false, /*waits=*/false);
+    REQUIRE(at_once.ok());
+    CHECK(find_step(*at_once, PlanOp::kReady) < 0);
 }
 
 TEST_CASE("an exec never gets more than the init may have") {

@@ -5,9 +5,12 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
+#include <vector>
 
 #include "agent/core/limits.h"
 #include "agent/core/spawner_protocol.h"
@@ -220,4 +223,66 @@ TEST_CASE("an adopted gate whose process had been let go counts as executed when
     stage.turns();
     CHECK(stage.observer.log == "executed\n");
     adopted->retire();
+}
+
+TEST_CASE("a plan that waits for nothing goes in the request, and ends its gate by executing") {
+    core::LaunchPlanBuilder builder(core::PlanKind::kExec);
+    builder.step(core::PlanOp::kSetsid, "setsid");
+    builder.step(core::PlanOp::kExec, "exec");
+    std::vector<std::string> argv = {"/bin/true"};
+    builder.argv(argv);
+    builder.envp({});
+    auto plan = std::move(builder).finish();
+    REQUIRE(plan.ok());
+    const std::vector<std::byte> blob = plan->blob;
+    Stage stage;
+    runtime::LaunchSources sources;
+    sources.cgroup = stage.null.get();
+    REQUIRE(stage.launch->begin(42, std::move(*plan), sources).ok());
+    struct {
+        core::SpawnRequest request;
+        std::byte plan[limits::kInlinePlanBytes];
+    } inbox;
+    auto received = sys::receive_with_fds(stage.spawner, sys::writable_bytes_of(inbox), MSG_DONTWAIT);
+    REQUIRE(received.ok());
+    REQUIRE(received->fds.size() == 2);  // sync, cgroup
+    REQUIRE(received->bytes == sizeof inbox.request + blob.size());
+    CHECK(inbox.request.plan_bytes == blob.size());
+    CHECK(memcmp(inbox.plan, blob.data(), blob.size()) == 0);
+    stage.request = inbox.request;
+    stage.child_sync = std::move(received->fds[0]);
+
+    SUBCASE("it executes") {
+        stage.reply(0);
+        CHECK(stage.observer.log == "spawned 77\n");
+        stage.child_sync.reset();
+        stage.turns();
+        CHECK(stage.observer.log == "spawned 77\nexecuted\n");
+    }
+    SUBCASE("a step fails: the plan that was sent names it") {
+        stage.reply(0);
+        core::ChildMessage failed = stage.message(core::ChildMessageType::kFailed);
+        failed.err = EPERM;
+        stage.say(failed);
+        CHECK(stage.observer.log == "spawned 77\nfailed setsid: EPERM\n");
+    }
+    SUBCASE("nobody wants it any more: no gate would hold it, so it is killed") {
+        stage.launch->retire();
+        pid_t child = fork();
+        if (child == 0) {
+            while (true) pause();
+        }
+        core::SpawnReply reply;
+        reply.request = stage.request.request;
+        reply.pid = child;
+        sys::UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+        const int fd = pidfd.get();
+        REQUIRE(sys::send_with_fds(stage.spawner, sys::bytes_of(reply), std::span<const int>(&fd, 1)).ok());
+        stage.turns();
+        int status = 0;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        CHECK(WIFSIGNALED(status));
+        CHECK(WTERMSIG(status) == SIGKILL);
+        CHECK(stage.observer.log.empty());
+    }
 }

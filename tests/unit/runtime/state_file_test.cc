@@ -147,3 +147,60 @@ TEST_CASE("removal takes our own empty folders and nothing that a caller put bes
     runtime::remove_state(run.path, "web");
     CHECK(exists(bundle + "/rootfs/file"));
 }
+
+TEST_CASE("changes are added to the state that they follow") {
+    Folder run;
+    REQUIRE(runtime::make_state_directories(run.path).ok());
+    runtime::StateLog log;
+    runtime::OpenStateFile open;
+    CHECK(!log.append_change(run.path, "web", "x", &open));  // there is nothing that it could change
+    REQUIRE(log.append(run.path, "web", "whole", &open).ok());
+    REQUIRE(log.append_change(run.path, "web", "+1", &open));
+    REQUIRE(log.append_change(run.path, "web", "", &open));
+    REQUIRE(log.append_change(run.path, "web", "+2", &open));
+    CHECK(runtime::StateLog::read(run.path, "web").value() == "whole+1+2");
+    // Cut off anywhere, what was whole stays in force.
+    const std::string path = run.path + "/state/web/state";
+    const size_t before = file_size(path);
+    REQUIRE(log.append_change(run.path, "web", "+three", &open));
+    for (size_t rest : {13, 9, 8, 7, 1, 0}) {
+        CAPTURE(rest);
+        REQUIRE(truncate(path.c_str(), static_cast<off_t>(before + rest)) == 0);
+        CHECK(runtime::StateLog::read(run.path, "web").value() == "whole+1+2");
+    }
+    // A whole record puts an end to the changes before it; one that has grown too much is written anew.
+    runtime::StateLog other;
+    REQUIRE(other.append(run.path, "other", "a", &open).ok());
+    REQUIRE(other.append_change(run.path, "other", "b", &open));
+    REQUIRE(other.append(run.path, "other", "c", &open).ok());
+    CHECK(runtime::StateLog::read(run.path, "other").value() == "c");
+    CHECK(!other.append_change(run.path, "other", std::string(limits::kStateLogBytes, 'x'), &open));
+    REQUIRE(other.append(run.path, "other", std::string(limits::kStateLogBytes, 'x'), &open).ok());
+    REQUIRE(other.append(run.path, "other", "d", &open).ok());  // into the new file, not the one kept open
+    REQUIRE(other.append_change(run.path, "other", "e", &open));
+    CHECK(runtime::StateLog::read(run.path, "other").value() == "de");
+}
+
+TEST_CASE("the file that is kept open is never another container's") {
+    Folder run;
+    REQUIRE(runtime::make_state_directories(run.path).ok());
+    runtime::OpenStateFile open;
+    runtime::StateLog one;
+    runtime::StateLog two;
+    REQUIRE(one.append(run.path, "one", "1", &open).ok());
+    REQUIRE(two.append(run.path, "two", "2", &open).ok());
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(one.append_change(run.path, "one", "a", &open));
+        REQUIRE(two.append_change(run.path, "two", "b", &open));
+        REQUIRE(two.append_change(run.path, "two", "c", &open));
+    }
+    CHECK(runtime::StateLog::read(run.path, "one").value() == "1aaa");
+    CHECK(runtime::StateLog::read(run.path, "two").value() == "2bcbcbc");
+    // Deleted and made again under the same name.
+    open.close();
+    runtime::remove_state(run.path, "one");
+    runtime::StateLog again;
+    REQUIRE(again.append(run.path, "one", "new", &open).ok());
+    REQUIRE(again.append_change(run.path, "one", "!", &open));
+    CHECK(runtime::StateLog::read(run.path, "one").value() == "new!");
+}
