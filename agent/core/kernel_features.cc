@@ -121,8 +121,8 @@ constexpr KernelFeature kFeatures[] = {
      "the host's entropy at boot"},
     {"virtio.balloon", "VIRTIO_BALLOON", Probe::kPath, "/sys/bus/virtio/drivers/virtio_balloon", kOptional,
      "giving memory back to the host"},
-    {"vmgenid", "VMGENID", Probe::kPath, "/sys/bus/acpi/drivers/vmgenid", kOptional,
-     "fresh random numbers at once after a snapshot is restored"},
+    {"vmgenid", "VMGENID", Probe::kPath, "/sys/bus/acpi/drivers/vmgenid /sys/bus/platform/drivers/vmgenid",
+     kOptional, "fresh random numbers at once after a snapshot is restored"},
 };
 
 // The options of one state in a feature's list, as people write them.

@@ -17,7 +17,7 @@ enum class FeatureProbe : uint8_t {
     kRunning,        // without it nothing runs that could ask
     kCgroupFile,     // a fresh cgroup below the sandbox has the file `subject`
     kFilesystem,     // /proc/filesystems names `subject`
-    kPath,           // `subject` exists
+    kPath,           // `subject` exists; of several, with a space between, one does
     kVsock,          // socket(AF_VSOCK)
     kDeviceProgram,  // BPF_PROG_LOAD of a program for cgroup devices
     kAppArmor,       // the module says that it is on

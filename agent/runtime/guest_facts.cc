@@ -95,7 +95,12 @@ GuestFeature try_feature(const GuestProbe& probe, const core::KernelFeature& row
             feature.available = probe.facts.find_filesystem(row.subject) != nullptr;
             feature.detail = feature.available ? "in /proc/filesystems" : "not in /proc/filesystems";
             break;
-        case core::FeatureProbe::kPath: feature.available = exists(row.subject); break;
+        case core::FeatureProbe::kPath:
+            feature.available = false;
+            // A driver's place may be another one in a newer kernel.
+            for (std::string_view path : core::split(row.subject, ' '))
+                feature.available = feature.available || exists(std::string(path).c_str());
+            break;
         case core::FeatureProbe::kVsock: feature.available = has_vsock(); break;
         case core::FeatureProbe::kDeviceProgram:
             feature.available = can_load_device_programs();
