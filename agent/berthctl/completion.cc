@@ -159,7 +159,7 @@ core::Result<std::string> complete_config(std::string config, const CallersPart&
     for (const BindMount& mount : part.mounts) add_mount(mount, document);
     changed = add_default_maps(document) || changed;
     changed = add_original_groups(document) || changed;
-    changed = move_unified(document) || changed;
+    if (part.any_unified) changed = move_unified(document) || changed;
     if (warnings != nullptr) warn_of_ambient(document, *warnings);
     return changed ? json_text_of(document) : std::move(config);
 }

@@ -22,13 +22,14 @@ struct BindMount {
 struct CallersPart {
     std::span<const std::string> variables;  // NAME=VALUE, into the process's environment
     std::span<const BindMount> mounts = {};  // after the configuration's own
+    bool any_unified = false;                // see unified_keys.h
 };
 
 // The configuration with the caller's part in it; with crun's default maps of a user namespace that has none
 // (the process's user is the caller, others are the caller's of /etc/subuid and /etc/subgid); with the
 // caller's groups where the annotation run.oci.keep_original_groups asks. Not touched when there is nothing
 // to add. `warnings` gets a line for each ambient capability that the kernel will not raise, but where none
-// is inheritable. Keys of unified are moved (unified_keys.h).
+// is inheritable.
 core::Result<std::string> complete_config(std::string config, const CallersPart& part,
                                           std::vector<std::string>* warnings = nullptr);
 

@@ -10,7 +10,6 @@
 
 #include "agent/berthctl/json_edit.h"
 #include "agent/berthctl/json_text.h"
-#include "agent/berthctl/unified_keys.h"
 #include "agent/client/session.h"
 #include "agent/core/limits.h"
 #include "agent/core/text.h"
@@ -301,7 +300,7 @@ core::Result<std::string> build_process(const Arguments& arguments, std::span<co
     return json_text_of(process);
 }
 
-core::Result<std::string> build_resources(const Arguments& arguments, bool any_unified) {
+core::Result<std::string> build_resources(const Arguments& arguments) {
     Document resources(rapidjson::kObjectType);
     if (arguments.has("resources")) {
         std::string path(arguments.value("resources"));
@@ -322,7 +321,6 @@ core::Result<std::string> build_resources(const Arguments& arguments, bool any_u
         set_member(unified, std::string(pair.substr(0, equals)).c_str(),
                    string_value(pair.substr(equals + 1), resources), resources);
     }
-    if (any_unified) move_unified_keys(resources, resources);
     return json_text_of(resources);
 }
 

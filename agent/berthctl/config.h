@@ -42,8 +42,7 @@ std::string rootfs_of(const std::string& config_path, const std::string& bundle)
 // A number of bytes, with a unit if any: "64M", "1.5GiB", "-1". INVALID_ARGUMENT names the flag.
 core::Result<int64_t> parse_bytes(std::string_view flag, std::string_view text);
 
-// LinuxResources as JSON from --resources FILE and the flags of `update`; unified as other runtimes take it
-// when `any_unified` (unified_keys.h).
-core::Result<std::string> build_resources(const Arguments& arguments, bool any_unified = false);
+// LinuxResources as JSON from --resources FILE and the flags of `update`.
+core::Result<std::string> build_resources(const Arguments& arguments);
 
 }  // namespace berth::ctl

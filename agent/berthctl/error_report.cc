@@ -87,6 +87,11 @@ struct Words {
 constexpr Words kWords[] = {
     {"(proc on ", ": ELOOP", "must be mounted on ordinary directory"},
     {"(sysfs on ", ": ELOOP", "must be mounted on ordinary directory"},
+    {": cgroup \"", "\": is another container's", "container's cgroup is not empty"},
+    {": cgroup \"", "\": not empty", "container's cgroup is not empty"},
+    {": cgroup \"", "\": frozen", "container's cgroup unexpectedly frozen"},
+    {"memory.limit: ", " (checkBeforeUpdate)", "rejecting memory limit"},
+    {"memory.swap: ", " (checkBeforeUpdate)", "rejecting memory+swap limit"},
     {"process.scheduler", ": EPERM", "process scheduler can't be used together with AllowedCPUs"},
 };
 

@@ -4,6 +4,7 @@
 #include "agent/berthctl/command.h"
 #include "agent/berthctl/config.h"
 #include "agent/berthctl/notify.h"
+#include "agent/berthctl/unified_keys.h"
 #include "agent/core/text.h"
 #include "proto/berth/guest.pb.h"
 #include "proto/containerd/task.pb.h"
@@ -174,7 +175,11 @@ core::Result<int> resume(Context& context) {
 }
 
 core::Result<int> update(Context& context) {
-    BERTH_ASSIGN(std::string resources, build_resources(context.arguments, context.is_local()));
+    BERTH_ASSIGN(std::string resources, build_resources(context.arguments));
+    BERTH_ASSIGN(bool any_unified, takes_any_unified(context, resources));
+    if (any_unified) {
+        BERTH_ASSIGN(resources, with_unified_keys_moved(resources));
+    }
     bool sandbox = context.arguments.has("sandbox");
     if (sandbox != context.arguments.words().empty()) return core::invalid("update: an ID or --sandbox");
     if (sandbox) {

@@ -41,6 +41,7 @@ void info_json(const v1::InfoResponse& info) {
     out.number("agentStarts", info.agent_starts());
     out.boolean("safeMode", info.safe_mode());
     out.number("lastSequence", info.last_sequence());
+    out.boolean("hasOtherInit", info.has_other_init());
     out.begin_array("unifiedKeys");
     for (const std::string& key : info.unified_keys()) out.item(key);
     out.end_array();
@@ -79,6 +80,7 @@ core::Result<int> info(Context& context) {
                         info.machine().c_str(), info.page_size_bytes());
     out += core::format("auth        %s\n", info.auth().c_str());
     out += core::format("events      %llu\n", static_cast<unsigned long long>(info.last_sequence()));
+    out += core::format("init        %s\n", info.has_other_init() ? "another (berth --helper)" : "berth");
     out += "unified    ";
     for (const std::string& key : info.unified_keys()) out += " " + key;
     out += "\n";

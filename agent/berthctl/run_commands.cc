@@ -7,6 +7,7 @@
 #include "agent/berthctl/config.h"
 #include "agent/berthctl/notify.h"
 #include "agent/berthctl/process_steps.h"
+#include "agent/berthctl/unified_keys.h"
 #include "agent/core/text.h"
 #include "proto/containerd/task.pb.h"
 
@@ -34,8 +35,10 @@ core::Status set_options(Context& context, pb::task::CreateTaskRequest& request,
         mounts.push_back(notify.mount());
         stdio.passing.environment.push_back(notify.variable());
     }
+    BERTH_ASSIGN(bool any_unified, takes_any_unified(context, config));
     std::vector<std::string> warnings;
-    BERTH_ASSIGN(config, complete_config(std::move(config), {stdio.passing.environment, mounts}, &warnings));
+    BERTH_ASSIGN(config, complete_config(std::move(config), {stdio.passing.environment, mounts, any_unified},
+                                         &warnings));
     for (const std::string& warning : warnings)
         std::fprintf(stderr, "berthctl: warning: %s\n", warning.c_str());
     v1::CreateOptions options;

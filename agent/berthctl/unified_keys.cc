@@ -1,5 +1,6 @@
 #include "agent/berthctl/unified_keys.h"
 
+#include "agent/berthctl/command.h"
 #include "agent/berthctl/json_edit.h"
 #include "agent/core/cpu_weight.h"
 #include "agent/core/text.h"
@@ -150,6 +151,19 @@ bool move_unified_keys(JsonValue& resources, Document& document) {
         moved = true;
     }
     return moved;
+}
+
+core::Result<std::string> with_unified_keys_moved(const std::string& resources) {
+    BERTH_ASSIGN(Document document, parse_object(resources, "resources"));
+    move_unified_keys(document, document);
+    return json_text_of(document);
+}
+
+core::Result<bool> takes_any_unified(Context& context, std::string_view json) {
+    if (!context.is_local() || json.find("\"unified\"") == json.npos) return false;
+    BERTH_ASSIGN(v1::InfoResponse info,
+                 context.session.call<v1::InfoResponse>(client::kGuestService, "Info", v1::InfoRequest()));
+    return info.has_other_init();
 }
 
 }  // namespace berth::ctl

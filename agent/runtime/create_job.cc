@@ -379,7 +379,10 @@ void CreateJob::end(core::Result<uint32_t> result) {
     auto container = runtime.containers_[id];
     std::unique_ptr<CreateJob> self = std::move(container->create_job);
     auto done = done_.take();
-    if (changed_) remove_state(runtime.config().run_dir, id);
+    if (changed_) {
+        runtime.open_state_file().close();
+        remove_state(runtime.config().run_dir, id);
+    }
     runtime.containers_.erase(id);
     done(std::move(std::move(result).error())
              .within(Runtime::context("create", container->id, core::ExecId())));

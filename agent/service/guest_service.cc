@@ -101,6 +101,7 @@ void GuestService::info(std::shared_ptr<Call> call) {
     response.set_agent_starts(config.agent_starts + 1);
     response.set_safe_mode(config.safe_mode != 0);
     response.set_last_sequence(runtime_.events().last_sequence());
+    response.set_has_other_init(config.is_helper != 0);
     call->reply(response.SerializeAsString());
 }
 

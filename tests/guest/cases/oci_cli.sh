@@ -379,6 +379,15 @@ case_ambient_capabilities_that_cannot_be() {
 }
 
 case_unified_keys_with_a_property() {
+    # Where the agent is the guest's: its ten keys and no other.
+    if berthctl info | grep -q '^init *berth$'; then
+        dir=$(bundle uni '["true"]' 's|"resources": {|"resources": {"unified": {"cpu.weight": "42"},|')
+        expect_refused 'unified["cpu.weight"]' berthctl $root run -b $dir uni
+        berthctl $root run -d -b "$(bundle uni '["sleep", "1000"]')" uni >$work/out 2>&1 </dev/null || fail "run: $(cat $work/out)"
+        expect_refused 'unified["cpu.max"]' berthctl $root update --unified cpu.max=20000 uni
+        berthctl $root delete -f uni
+        return
+    fi
     dir=$(bundle uni '["sleep", "1000"]' 's|"resources": {|"resources": {"unified": {"cpu.max": "20000 100000", "cpu.weight": "42", "pids.max": "77"},|')
     berthctl $root run -d -b $dir uni >$work/out 2>&1 </dev/null || fail "run: $(cat $work/out)"
     cgroup=/sys/fs/cgroup/berth/uni

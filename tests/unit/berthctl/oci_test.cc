@@ -77,6 +77,12 @@ TEST_CASE("errors are told in the words that people look for") {
         {Code::kPermissionDenied, R"(create "x": process.scheduler: sched_setattr: EPERM)",
          R"(create "web": process.scheduler: sched_setattr: EPERM (operation not permitted) )"
          R"((process scheduler can't be used together with AllowedCPUs))"},
+        {Code::kAlreadyExists, R"(create "x": cgroup "/a/b": is another container's)",
+         R"(create "web": cgroup "/a/b": is another container's (container's cgroup is not empty))"},
+        {Code::kFailedPrecondition, R"(create "x": cgroup "a/b": not empty)",
+         R"(create "web": cgroup "a/b": not empty (container's cgroup is not empty))"},
+        {Code::kFailedPrecondition, R"(create "x": cgroup "a/b": frozen)",
+         R"(create "web": cgroup "a/b": frozen (container's cgroup unexpectedly frozen))"},
         {Code::kFailedPrecondition, R"(start "x": hooks.poststart[0]: killed by signal 31: "a")",
          R"(start "web": hooks.poststart[0]: killed by signal 31: "a" (bad system call))"},
         {Code::kFailedPrecondition, R"(start "x": hooks.poststart[0]: killed by signal 9)",
