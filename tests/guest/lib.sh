@@ -84,11 +84,13 @@ bundle() {
 # snapshot NAME: what nothing that failed or is over may change: the cgroup tree, the mounts of the guest and of PID 1, how
 # many descriptors keeper and agent hold, what lies in /run/berth. expect_unchanged NAME: it is as it was, after a moment
 # for what is on its way out. The device programs that the agent keeps of creates that succeeded count with programs_too=1.
+# The state file that was written last stays open: one, and none that is deleted.
 guest_state() {
     find /sys/fs/cgroup -type d | sort
     cat /proc/1/mountinfo /proc/self/mountinfo
     for pid in $(sort -n /sys/fs/cgroup/berth.agent/cgroup.procs); do
-        echo "$(tr '\0' ' ' </proc/$pid/cmdline | cut -d ' ' -f 1): $(ls -l /proc/$pid/fd | grep -vc bpf-prog) descriptors"
+        echo "$(tr '\0' ' ' </proc/$pid/cmdline | cut -d ' ' -f 1): $(ls -l /proc/$pid/fd | grep -vc -e bpf-prog -e '/run/berth/state/[^ ]*$') descriptors"
+        [ "$(ls -l /proc/$pid/fd | grep -c '/run/berth/state/[^ ]*$')" -le 1 ] || echo "several state files are open"
         [ -z "${programs_too:-}" ] || echo "$(ls -l /proc/$pid/fd | grep -c bpf-prog) device programs"
     done
     find /run/berth | sort

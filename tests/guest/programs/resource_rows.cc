@@ -187,13 +187,20 @@ std::vector<std::string> agents_pids() {
     return pids;
 }
 
-// How many of a process's descriptors are BPF programs, and how many are not.
+// How many of a process's descriptors are BPF programs, and how many are not. One state file may stay open,
+// the one that was written last, as long as it is there.
 std::pair<size_t, size_t> programs_and_others(const std::string& pid) {
     std::pair<size_t, size_t> counts;
+    bool has_state_file = false;
     for (const std::string& fd : list("/proc/" + pid + "/fd")) {
-        char target[64];
+        char target[128];
         ssize_t length = readlink(("/proc/" + pid + "/fd/" + fd).c_str(), target, sizeof target);
         std::string_view text(target, length > 0 ? static_cast<size_t>(length) : 0);
+        bool is_state_file = text.rfind("/run/berth/state/", 0) == 0 && text.find(' ') == text.npos;
+        if (is_state_file && !has_state_file) {
+            has_state_file = true;
+            continue;
+        }
         ++(text == "anon_inode:bpf-prog" ? counts.first : counts.second);
     }
     return counts;
