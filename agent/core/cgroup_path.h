@@ -20,9 +20,8 @@ struct CgroupPowers {
 };
 
 struct CgroupLayout {
-    // Limits and device program. Relative to the sandbox's cgroup, cleaned: "web", "kubepods/pod1/web"; with
-    // a
-    // '/' in front ("/kubepods/pod1/web") relative to the hierarchy's mount point.
+    // Limits and device program. Relative to the sandbox's cgroup, cleaned: "web", "kubepods/pod1/web";
+    // with a '/' in front ("/kubepods/pod1/web") relative to the hierarchy's mount point.
     std::string path;
     // Where processes go and where the cgroup namespace is rooted: `path`, or `path`/kInnerCgroup.
     std::string process_path;

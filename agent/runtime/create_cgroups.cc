@@ -24,6 +24,16 @@ core::Status pass_controllers_on(sys::FdRef cgroup) {
     return sys::enable_controllers(cgroup, controllers);
 }
 
+// The same of a cgroup that others made: all of them or none, since the kernel would take single ones (cpu,
+// pids) even where it refuses the rest because of the processes in it.
+core::Status pass_controllers_on_at_once(sys::FdRef cgroup) {
+    BERTH_ASSIGN(std::vector<std::string> controllers, sys::available_controllers(cgroup));
+    std::string all;
+    for (const std::string& controller : controllers) all.append(all.empty() ? "+" : " +").append(controller);
+    if (all.empty()) return core::ok();
+    return sys::write_cgroup_file(cgroup, "cgroup.subtree_control", all);
+}
+
 }  // namespace
 
 core::Status CreateJob::plan_cgroup(Plans& plans, const core::CgroupPowers& powers) const {
@@ -57,7 +67,8 @@ core::Status CreateJob::make_cgroups(Plans& plans) {
             BERTH_ASSIGN(sys::UniqueFd cgroup, sys::open_cgroup(place.base, place.path));
             if (is_ancestor && made.ok() && !place.owner.empty())
                 BERTH_TRY(sys::mark_cgroup(cgroup, sys::CgroupMark::kAncestor, place.owner));
-            BERTH_TRY(pass_controllers_on(cgroup));
+            bool is_others = !made.ok() && !place.owner.empty();
+            BERTH_TRY(is_others ? pass_controllers_on_at_once(cgroup) : pass_controllers_on(cgroup));
             continue;
         }
         if (made.error().code != Code::kAlreadyExists || directory != layout.path) return made;

@@ -244,6 +244,20 @@ def _cgroups_from_the_mount_point(guest):
     [ -z "$(find /sys/fs/cgroup/theirs -mindepth 1 -type d)" ] || fail "left: $(find /sys/fs/cgroup/theirs)"
     [ -d /sys/fs/cgroup/theirs ] || fail "a cgroup that others made was removed"
     ! detached refused /theirs/a/../b 2>/dev/null || fail "dots were taken"
+    # Who has processes passes no controllers on; what somebody froze, or is in, is not taken.
+    mkdir /sys/fs/cgroup/busy /sys/fs/cgroup/theirs/cold
+    sleep 100000 & sleeper=$!
+    echo $sleeper >/sys/fs/cgroup/busy/cgroup.procs
+    echo 1 >/sys/fs/cgroup/theirs/cold/cgroup.freeze
+    for path in /busy /busy/a/b /theirs/cold; do
+        said=$(detached refused $path 2>&1) && fail "$path was taken"
+        case $said in *cgroup.subtree_control=*|*"not empty"*|*frozen*) ;; *) fail "$path: $said" ;; esac
+    done
+    [ -z "$(cat /sys/fs/cgroup/busy/cgroup.subtree_control)" ] || fail "some controllers are on: $(cat /sys/fs/cgroup/busy/cgroup.subtree_control)"
+    [ -z "$(find /sys/fs/cgroup/busy -mindepth 1 -type d)" ] || fail "left: $(find /sys/fs/cgroup/busy)"
+    [ -z "$(berthctl list | grep refused)" ] && [ "$(cat /sys/fs/cgroup/theirs/cold/cgroup.freeze)" = 1 ] || fail "something of it is left"
+    kill $sleeper; wait $sleeper || true
+    rmdir /sys/fs/cgroup/busy /sys/fs/cgroup/theirs/cold
     detached deep /theirs/a/deep && detached top /top || fail "run again"
     kill -KILL $helper
     ended() { ! has_process berth-agent && ! has_process berth-spawner; }
