@@ -174,7 +174,10 @@ TEST_CASE("a welcome larger than the socket arrives whole") {
 
 TEST_CASE("a helper ends at SIGTERM, and PID 1 does not") {
     auto stop_at_once = [](berth::keeper::KeeperSetup&, berth::keeper::FdStore&) { ::raise(SIGTERM); };
-    CHECK(run_keeper({}, stop_at_once).log == Lines{"ended 3 stored=0 processes=0"});
+    // The agent may have been welcomed by then, or not.
+    KeeperRun run = run_keeper({}, stop_at_once);
+    CHECK(count(run.log, "ended 3 stored=0 processes=0") == 1);
+    CHECK(count(run.log, "ended ") == 1);
     auto as_init = [](berth::keeper::KeeperSetup& setup, berth::keeper::FdStore&) {
         setup.is_init = true;
         ::raise(SIGTERM);
