@@ -134,6 +134,18 @@ std::string_view name_of(const JsonValue::Member& member) {
     return {member.name.GetString(), member.name.GetStringLength()};
 }
 
+char small_letter(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// Not strncasecmp(3), which links 390 KB of locales.
+bool is_same_key(std::string_view name, std::string_view key) {
+    if (name.size() != key.size()) return false;
+    for (size_t i = 0; i < key.size(); ++i)
+        if (name[i] != key[i] && small_letter(name[i]) != small_letter(key[i])) return false;
+    return true;
+}
+
 // A key that occurs twice in one object, which every parser takes for something else.
 std::optional<std::string_view> find_twin_in(const JsonValue& object) {
     constexpr rapidjson::SizeType kFew = 12;
@@ -227,13 +239,19 @@ void JsonObject::fail(std::string_view key, std::string_view problem, Code code)
 
 const JsonValue* JsonObject::find(std::string_view key) {
     if (!value_ || report_->failed()) return nullptr;
+    const JsonValue::Member* found = nullptr;
     size_t index = 0;
     for (auto member = value_->MemberBegin(); member != value_->MemberEnd(); ++member, ++index) {
-        if (std::string_view(member->name.GetString(), member->name.GetStringLength()) != key) continue;
+        if (!is_same_key(name_of(*member), key)) continue;
+        if (found) {
+            report_->fail(invalid(path_of(key) + ": is given twice, as " + quoted(name_of(*found)) + " and " +
+                                  quoted(name_of(*member))));
+            return nullptr;
+        }
         known_[index] = true;
-        return member->value.IsNull() ? nullptr : &member->value;
+        found = &*member;
     }
-    return nullptr;
+    return !found || found->value.IsNull() ? nullptr : &found->value;
 }
 
 void JsonObject::read(std::string_view key, bool& out) {

@@ -83,7 +83,9 @@ class JsonObject {
     JsonReport& report() const { return *report_; }
     void fail(std::string_view key, std::string_view problem, Code code = Code::kInvalidArgument) const;
 
-    // The value of `key`, or null when absent or JSON null. Marks the key as known.
+    // The value of `key`, or null when absent or JSON null. Marks the key as known. A key in other letter
+    // cases is the same key, as for Go's encoding/json, with which hosts and other runtimes read specs: what
+    // "Readonly" closes for them must not stay open here. Two cases of one key contradict each other.
     const JsonValue* find(std::string_view key);
 
     void read(std::string_view key, bool& out);

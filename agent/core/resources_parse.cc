@@ -42,26 +42,34 @@ bool needs(JsonObject& in, std::string_view key) {
     return false;
 }
 
-// major and minor of one block device, which no other entry of the list may name.
+// major and minor of one block device.
 template <typename Device>
-void parse_block_device(JsonObject& in, const std::vector<Device>& others, Device& device) {
+void parse_block_device(JsonObject& in, Device& device) {
     if (!needs(in, "major") || !needs(in, "minor")) return;
     in.read_between("major", device.major, 0u, kMajorMax);
     in.read_between("minor", device.minor, 0u, kMinorMax);
-    for (const Device& other : others) {
+}
+
+// A device that comes again with the same values is one entry; with others the list contradicts itself.
+template <typename Device>
+void add_block_device(JsonObject& in, const Device& device, std::vector<Device>& devices) {
+    for (const Device& other : devices) {
         if (other.major != device.major || other.minor != device.minor) continue;
-        in.fail("minor", format("device %u:%u is given twice", device.major, device.minor));
+        if (other == device) return;
+        return in.fail("minor", format("device %u:%u is given twice, with different values", device.major,
+                                       device.minor));
     }
+    devices.push_back(device);
 }
 
 void parse_throttles(JsonObject& in, std::string_view key, std::vector<ThrottleDevice>& out) {
     in.each(key, limits::kBlockIoDevices, [&](const JsonValue& value, const std::string& path) {
         JsonObject entry(in.report(), &value, path);
         ThrottleDevice device;
-        parse_block_device(entry, out, device);
+        parse_block_device(entry, device);
         if (!needs(entry, "rate")) return;
         entry.read("rate", device.rate);
-        out.push_back(device);
+        add_block_device(entry, device, out);
     });
 }
 
@@ -71,10 +79,10 @@ void parse_block_io(JsonObject& in, BlockIoResources& out) {
     in.each("weightDevice", limits::kBlockIoDevices, [&](const JsonValue& value, const std::string& path) {
         JsonObject entry(in.report(), &value, path);
         WeightDevice device;
-        parse_block_device(entry, out.weight_devices, device);
+        parse_block_device(entry, device);
         entry.read("weight", device.weight);
         entry.read("leafWeight", device.leaf_weight);
-        out.weight_devices.push_back(device);
+        add_block_device(entry, device, out.weight_devices);
     });
     parse_throttles(in, "throttleReadBpsDevice", out.read_bps);
     parse_throttles(in, "throttleWriteBpsDevice", out.write_bps);
@@ -201,6 +209,9 @@ void parse_device_rule(JsonObject& in, DeviceRule& rule) {
     if (access.empty()) in.fail("access", "must name at least one of r, w, m");
     for (char c : access) {
         uint8_t bit = c == 'r' ? kAccessRead : c == 'w' ? kAccessWrite : c == 'm' ? kAccessMknod : 0;
+        // Some write "rwa", and runc drops the letter. As "all" it closes more in a rule that denies; in one
+        // that allows it would open more.
+        if (c == 'a' && !rule.allow) bit = kAccessAll;
         if (bit == 0) in.fail("access", quoted(access) + " has letters other than r, w and m");
         rule.access = static_cast<uint8_t>(rule.access | bit);
     }

@@ -77,8 +77,11 @@ TEST_CASE("wrong types and ranges are named by their JSON path") {
          "INVALID_ARGUMENT: r.blockIO.throttleReadBpsDevice[0].rate: is missing"},
         {R"({"blockIO":{"weightDevice":[{"major":4096,"minor":0,"weight":10}]}})",
          "INVALID_ARGUMENT: r.blockIO.weightDevice[0].major: must be a number from 0 to 4095"},
-        {R"({"blockIO":{"weightDevice":[{"major":8,"minor":0},{"major":8,"minor":0}]}})",
-         "INVALID_ARGUMENT: r.blockIO.weightDevice[1].minor: device 8:0 is given twice"},
+        {R"({"blockIO":{"weightDevice":[{"major":8,"minor":0},{"major":8,"minor":0,"weight":10}]}})",
+         "INVALID_ARGUMENT: r.blockIO.weightDevice[1].minor: device 8:0 is given twice, with different "
+         "values"},
+        {R"({"hugepageLimits":[{"pageSize":"2MB","PageSize":"1GB","limit":1}]})",
+         "INVALID_ARGUMENT: r.hugepageLimits[0].pageSize: is given twice, as \"pageSize\" and \"PageSize\""},
         {R"({"hugepageLimits":[{"limit":1}]})", "INVALID_ARGUMENT: r.hugepageLimits[0].pageSize: is missing"},
         {R"({"hugepageLimits":[{"pageSize":"2MB"}]})",
          "INVALID_ARGUMENT: r.hugepageLimits[0].limit: is missing"},
@@ -105,6 +108,8 @@ TEST_CASE("wrong types and ranges are named by their JSON path") {
          "INVALID_ARGUMENT: r.devices[0].access: must name at least one of r, w, m"},
         {R"({"devices":[{"allow":true,"access":"rx"}]})",
          "INVALID_ARGUMENT: r.devices[0].access: \"rx\" has letters other than r, w and m"},
+        {R"({"devices":[{"allow":true,"access":"rwa"}]})",
+         "INVALID_ARGUMENT: r.devices[0].access: \"rwa\" has letters other than r, w and m"},
         {R"({"devices":[{"allow":true,"type":"p","access":"r"}]})",
          "INVALID_ARGUMENT: r.devices[0].type: \"p\" is not a, c, u or b"},
         {R"({"devices":[{"allow":true,"major":-2,"access":"r"}]})",
@@ -120,6 +125,30 @@ TEST_CASE("wrong types and ranges are named by their JSON path") {
     CHECK(answer(R"({"pids":{"limit":1},"pids":{"limit":2}})").starts_with("INVALID_ARGUMENT: r: JSON: "));
     CHECK(
         answer(R"({"unified":{"pids.max":"1","pids.max":"2"}})").starts_with("INVALID_ARGUMENT: r: JSON: "));
+}
+
+TEST_CASE("a block device that is listed again with the same values is one entry") {
+    auto resources = parse_resources_text(
+        R"({"blockIO":{"throttleReadBpsDevice":[{"major":8,"minor":0,"rate":5},{"major":8,"minor":0,"rate":5}]}})",
+        "r");
+    REQUIRE(resources.ok());
+    CHECK(resources->block_io.read_bps == std::vector<ThrottleDevice>{{8, 0, 5}});
+}
+
+TEST_CASE("the letter a in a rule that denies is all access") {
+    auto resources = parse_resources_text(R"({"devices":[{"allow":false,"access":"ra"}]})", "r");
+    REQUIRE(resources.ok());
+    CHECK(resources->devices->at(0).access == kAccessAll);
+}
+
+TEST_CASE("a key in other letter cases is that key, as for hosts that read specs with Go") {
+    auto resources =
+        parse_resources_text(R"({"Pids":{"LIMIT":7},"hugepageLimits":[{"pagesize":"2MB","limit":1}]})", "r");
+    REQUIRE(resources.ok());
+    CHECK(resources->pids_limit == 7);
+    CHECK(resources->hugepage_limits.at(0).page_size == "2MB");
+    // Names that a spec's author chooses are not keys.
+    CHECK(parse_resources_text(R"({"rdma":{"a":{"hcaHandles":1},"A":{"hcaHandles":1}}})", "r").ok());
 }
 
 TEST_CASE("truncated text is an error at every length") {
