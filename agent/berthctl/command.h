@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "agent/berthctl/arguments.h"
+#include "agent/berthctl/error_report.h"
 #include "agent/berthctl/json_text.h"
 #include "agent/berthctl/names.h"
 #include "agent/berthctl/values.h"
@@ -19,6 +20,7 @@ struct Context {
     const Arguments& arguments;
     client::Session& session;
     Names& names;
+    const Log& log;
     bool json = false;
     // The container that the command is about, once it is known, for messages.
     std::string agent_id{};

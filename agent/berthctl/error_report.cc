@@ -185,4 +185,12 @@ std::string told_message(const core::Error& error, std::string_view agent_id, st
     return message;
 }
 
+std::string exec_failure_line(std::string_view told) {
+    std::string_view program = name_between(told, ": exec \"", "\": execve: ");
+    if (program.empty()) return {};
+    std::string begin = "exec " + std::string(program) + ": ";
+    std::string_view words = name_between(told, " (" + begin, ")");
+    return words.empty() ? std::string() : begin + std::string(words);
+}
+
 }  // namespace berth::ctl

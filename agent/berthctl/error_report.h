@@ -34,4 +34,9 @@ std::string log_line(bool json, std::string_view level, std::string_view message
 // in words behind its name, "container does not exist", "already exists"; `agent_id` as the user calls it.
 std::string told_message(const core::Error& error, std::string_view agent_id, std::string_view user_id);
 
+// Of a told message about a program that could not be executed, what a runtime without an agent leaves on the
+// container's standard error: "exec /run.sh: no such file or directory". Empty when it is about something
+// else.
+std::string exec_failure_line(std::string_view told);
+
 }  // namespace berth::ctl

@@ -5,6 +5,7 @@
 #include "agent/berthctl/attach.h"
 #include "agent/berthctl/command.h"
 #include "agent/berthctl/config.h"
+#include "agent/berthctl/debug_notes.h"
 #include "agent/berthctl/process_steps.h"
 #include "agent/core/text.h"
 #include "proto/containerd/task.pb.h"
@@ -99,6 +100,7 @@ core::Result<int> exec(Context& context) {
     // As people write it for other engines: exec ID -- COMMAND.
     if (!words.empty() && words.front() == "--") words = words.subspan(1);
     BERTH_ASSIGN(std::string process, build_process(context.arguments, words, base));
+    note_exec(context.log, process);
     BERTH_ASSIGN(bool terminal, wants_terminal(process));
     pb::task::ExecProcessRequest request;
     request.set_id(id);

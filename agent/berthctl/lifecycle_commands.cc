@@ -3,6 +3,7 @@
 
 #include "agent/berthctl/command.h"
 #include "agent/berthctl/config.h"
+#include "agent/berthctl/debug_notes.h"
 #include "agent/berthctl/notify.h"
 #include "agent/berthctl/unified_keys.h"
 #include "agent/core/text.h"
@@ -28,6 +29,7 @@ core::Result<int> start(Context& context) {
     bool may_notify = context.is_local() && request.exec_id().empty();
     Notify notify(may_notify ? context.names.folder(context.user_id) : std::string());
     BERTH_TRY(notify.listen());
+    note_start(context.log);
     BERTH_ASSIGN(pb::task::StartResponse response,
                  task_call<pb::task::StartResponse>(context, "Start", request));
     BERTH_TRY(notify.wait_ready(response.pid()));

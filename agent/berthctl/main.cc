@@ -186,7 +186,7 @@ core::Result<int> run_command(const Command& command, const Arguments& arguments
     if (g_log.debug() && !arguments.has("timing")) session.set_timing_observer(log_timing);
     session.set_namespace(names.has_root() ? names.namespace_name()
                                            : std::string(arguments.value("namespace")));
-    Context context{arguments, session, names, arguments.has("json")};
+    Context context{arguments, session, names, g_log, arguments.has("json")};
     core::Result<int> status = command.run(context);
     if (status.ok()) return status;
     core::Error error = std::move(status).error();
@@ -243,6 +243,13 @@ int run_words(std::span<const std::string_view> words) {
                     arguments.has("json"), command->error_status);
     }
     core::Result<int> status = run_command(*command, arguments);
+    // The program's own failure is the last line of the container's output, as with runc.
+    std::string line = status.ok() || command->name != "run" ? "" : exec_failure_line(status.error().message);
+    if (!line.empty() && !arguments.has("json")) {
+        if (g_log.is_open() || g_log.debug()) g_log.write("error", status.error().message);
+        std::fprintf(stderr, "%s\n", line.c_str());
+        return command->error_status;
+    }
     if (!status.ok()) return fail(status.error(), arguments.has("json"), command->error_status);
     return *status;
 }

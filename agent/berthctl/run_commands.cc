@@ -5,6 +5,7 @@
 #include "agent/berthctl/command.h"
 #include "agent/berthctl/completion.h"
 #include "agent/berthctl/config.h"
+#include "agent/berthctl/debug_notes.h"
 #include "agent/berthctl/notify.h"
 #include "agent/berthctl/process_steps.h"
 #include "agent/berthctl/unified_keys.h"
@@ -56,6 +57,7 @@ core::Result<uint32_t> send_create(Context& context, pb::task::CreateTaskRequest
     const std::string& id = context.user_id;
     request.set_id(id);
     context.agent_id = id;
+    note_creation(context.log);
     core::Result<pb::task::CreateTaskResponse> response =
         task_call<pb::task::CreateTaskResponse>(context, "Create", request, stdio.passing.descriptors());
     if (!response.ok() && response.error().code == core::Code::kAlreadyExists && context.names.has_root()) {
@@ -117,6 +119,7 @@ core::Result<int> run(Context& context) {
     BERTH_TRY(create_container(context, request, std::move(config), stdio, notify));
     AttachTarget target{request.id(), "", request.terminal(), !context.arguments.has("no-stdin"),
                         stdio.with_streams};
+    note_start(context.log);
     core::Status listening = notify.listen();
     if (!listening.ok()) return remove_after(context, target, std::move(listening).error());
     if (detach) {

@@ -319,6 +319,22 @@ case_errors_and_logs() {
     expect_has "a missing binary, at create" "$err" '"/nosuch"'
     expect_has "a missing binary, at create" "$err" "no such file or directory"
     expect_refused "container does not exist" berthctl $root state bad
+    # It is there and cannot be executed: what a runtime without an agent leaves, and all of it in the log.
+    make_rootfs
+    dir=$(bundle bad '["/run.sh"]')
+    printf '#!/nosuch\n' >$rootfs/run.sh && chmod +x $rootfs/run.sh
+    expect_status 1 berthctl $root --log $work/log.exec run -b $dir bad
+    expect_eq "what run leaves" "$err" "exec /run.sh: no such file or directory"
+    expect_has "the log" "$(cat $work/log.exec)" 'execve: ENOENT'
+    rm $rootfs/run.sh
+    dir=$(bundle told '["sleep", "1000"]')
+    expect_status 0 berthctl $root --debug run -d -b $dir told
+    expect_has "--debug run" "$err" "child process in init()"
+    echo '{"args": ["true"], "cwd": "/", "execCPUAffinity": {"initial": "0"}}' >$work/affinity.json
+    expect_status 0 berthctl $root --debug exec -p $work/affinity.json told
+    expect_has "--debug exec" "$err" "affinity: 0x1"
+    expect_has "--debug exec" "$err" "setns_init: about to exec"
+    berthctl $root delete -f told
     expect_status 1 berthctl $root run --pid-file /nowhere/pid -b "$(bundle bad '["sleep", "1000"]')" bad
     expect_refused "container does not exist" berthctl $root state bad
 }

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "agent/berthctl/debug_notes.h"
 #include "agent/berthctl/documents.h"
 #include "agent/berthctl/error_report.h"
 #include "agent/berthctl/process_table.h"
@@ -119,4 +120,21 @@ TEST_CASE("the lines of ps that belong to a container") {
     CHECK(*kept == "  PID TTY\n    7 a\n   12 c\n");
     CHECK_FALSE(berth::ctl::filter_table("USER\n7\n", pids).ok());
     CHECK_FALSE(berth::ctl::filter_table("", pids).ok());
+}
+
+TEST_CASE("a program that cannot be executed: the line that a runtime without an agent leaves") {
+    auto told = berth::ctl::told_message(
+        make_error(Code::kNotFound, "start \"x\": exec \"/run.sh\": execve: ENOENT"), "x", "web");
+    CHECK(berth::ctl::exec_failure_line(told) == "exec /run.sh: no such file or directory");
+    told = berth::ctl::told_message(make_error(Code::kNotFound, "start \"x\": chdir \"/a\": ENOENT"), "x",
+                                    "web");
+    CHECK(berth::ctl::exec_failure_line(told).empty());
+    CHECK(berth::ctl::exec_failure_line("").empty());
+}
+
+TEST_CASE("CPUs as a mask") {
+    CHECK(berth::ctl::cpu_mask_of("0,2") == "0x5");
+    CHECK(berth::ctl::cpu_mask_of("0-1") == "0x3");
+    CHECK(berth::ctl::cpu_mask_of("64") == "0x10000000000000000");
+    for (const char* none : {"", "a", "1024", "3-1"}) CHECK(berth::ctl::cpu_mask_of(none).empty());
 }
