@@ -10,6 +10,7 @@
 #include "agent/berthctl/json_edit.h"
 #include "agent/berthctl/json_text.h"
 #include "agent/berthctl/unified_keys.h"
+#include "agent/core/path.h"
 #include "agent/core/text.h"
 
 namespace berth::ctl {
@@ -106,6 +107,29 @@ bool move_unified(Document& document) {
     return resources != nullptr && move_unified_keys(*resources, document);
 }
 
+// A destination is a path in the container. runc takes one that repeats the path of the root file system, and
+// strips that.
+bool strip_root(std::string_view bundle, Document& document) {
+    JsonValue* root = find_object(document, "root");
+    JsonValue* path = root == nullptr ? nullptr : find_member(*root, "path");
+    JsonValue* mounts = find_member(document, "mounts");
+    if (path == nullptr || !path->IsString() || mounts == nullptr || !mounts->IsArray()) return false;
+    std::string prefix(path->GetString(), path->GetStringLength());
+    if (!prefix.starts_with('/')) prefix = std::string(bundle) + "/" + prefix;
+    prefix = core::clean_path(prefix) + "/";
+    bool changed = false;
+    for (JsonValue& mount : mounts->GetArray()) {
+        JsonValue* destination = mount.IsObject() ? find_member(mount, "destination") : nullptr;
+        if (destination == nullptr || !destination->IsString()) continue;
+        std::string_view text(destination->GetString(), destination->GetStringLength());
+        if (prefix.size() < 3 || !text.starts_with(prefix)) continue;
+        set_member(mount, "destination", string_value(std::string(text.substr(prefix.size() - 1)), document),
+                   document);
+        changed = true;
+    }
+    return changed;
+}
+
 bool has_text(JsonValue& object, const char* list, std::string_view text) {
     JsonValue* found = find_member(object, list);
     if (found == nullptr || !found->IsArray()) return false;
@@ -159,6 +183,7 @@ core::Result<std::string> complete_config(std::string config, const CallersPart&
     for (const BindMount& mount : part.mounts) add_mount(mount, document);
     changed = add_default_maps(document) || changed;
     changed = add_original_groups(document) || changed;
+    if (!part.bundle.empty()) changed = strip_root(part.bundle, document) || changed;
     if (part.any_unified) changed = move_unified(document) || changed;
     if (warnings != nullptr) warn_of_ambient(document, *warnings);
     return changed ? json_text_of(document) : std::move(config);

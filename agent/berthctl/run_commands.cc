@@ -38,7 +38,8 @@ core::Status set_options(Context& context, pb::task::CreateTaskRequest& request,
     }
     BERTH_ASSIGN(bool any_unified, takes_any_unified(context, config));
     std::vector<std::string> warnings;
-    BERTH_ASSIGN(config, complete_config(std::move(config), {stdio.passing.environment, mounts, any_unified},
+    BERTH_ASSIGN(config, complete_config(std::move(config),
+                                         {stdio.passing.environment, mounts, any_unified, request.bundle()},
                                          &warnings));
     for (const std::string& warning : warnings)
         std::fprintf(stderr, "berthctl: warning: %s\n", warning.c_str());

@@ -349,6 +349,7 @@ Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
                                          .facts = launch.facts,
                                          .bundle_dir = launch.bundle_dir,
                                          .source_bundle = source_bundle,
+                                         .root_path = launch.rootfs.empty() ? root_path : "",
                                          .kept = staged ? &kept : nullptr}));
     emit_devices(builder, spec, staged ? &kept : nullptr);
     emit_pty(builder, process);

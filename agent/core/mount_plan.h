@@ -59,8 +59,12 @@ void emit_attach(LaunchPlanBuilder& builder, std::string_view label, const Mount
 struct MountPlanInput {
     const ContainerSpec* spec = nullptr;
     const GuestFacts* facts = nullptr;
-    std::string bundle_dir;      // ours
-    std::string source_bundle;   // for relative bind sources
+    std::string bundle_dir;     // ours
+    std::string source_bundle;  // for relative bind sources
+    // The directory that is the root file system, cleaned; empty when Create's own mounts are. A bind source
+    // below it is taken from the container's tree, with what earlier mounts have put there, as runc and crun
+    // do it.
+    std::string root_path;
     KeptMounts* kept = nullptr;  // with a stage (user_namespace_plan.h): what it keeps, or kept
 };
 

@@ -8,6 +8,7 @@ namespace berth::core {
 namespace {
 
 constexpr uint64_t kNewDirectoryMode = 0755;
+constexpr uint64_t kAtRecursive = 0x8000;
 
 struct SpecMount {
     const MountSpec* spec = nullptr;
@@ -58,9 +59,26 @@ Result<std::string> source_of_bind(const MountPlanInput& input, const SpecMount&
     return source;
 }
 
+// The source as a path in the container; empty when it does not lie below the root file system. Neither what
+// only the guest's root can do (an id map), nor a link that is copied, which is the guest's.
+std::string source_in_root(const MountPlanInput& input, const MountSpec& mount, const std::string& source) {
+    const MountOptions& options = mount.options;
+    bool may_be = !input.root_path.empty() && !options.idmap && !options.copy_symlink;
+    if (!may_be || !source.starts_with(input.root_path + "/")) return {};
+    return source.substr(input.root_path.size());
+}
+
 // The tree of a bind mount in the register `mount`.
 Status emit_bind_tree(LaunchPlanBuilder& builder, const MountPlanInput& input, const SpecMount& mount) {
     BERTH_ASSIGN(std::string source, source_of_bind(input, mount));
+    if (std::string inside = source_in_root(input, *mount.spec, source); !inside.empty()) {
+        PlanString path = builder.string(inside);
+        PlanStep& step = builder.step(PlanOp::kTreeRoot, mount.label);
+        step.s1 = path;
+        step.a = mount.spec->options.bind_recursive ? kAtRecursive : 0;
+        emit_attributes(builder, mount.label, mount.spec->options);
+        return ok();
+    }
     emit_bind(builder, mount.label, source, mount.spec->options);
     if (!mount.spec->options.idmap) return ok();
     int32_t slot = id_map_slot_of(builder, *input.spec, *mount.spec);
@@ -205,6 +223,9 @@ Status emit_staged_mounts(LaunchPlanBuilder& builder, const MountPlanInput& inpu
                 mount.json_path + ".options: \"copy-symlink\" is not supported with a user namespace");
         }
         if (mount.spec->options.bind) {
+            BERTH_ASSIGN(std::string source, source_of_bind(input, mount));
+            if (!source_in_root(input, *mount.spec, source).empty())
+                continue;  // what mounts make is not there yet
             BERTH_TRY(emit_bind_tree(builder, input, mount));
         } else if (is_guests_sysfs(spec, *mount.spec)) {
             MountOptions options = mount.spec->options;

@@ -87,6 +87,7 @@ Status emit_stage(LaunchPlanBuilder& builder, const ContainerLaunch& launch, con
                   .facts = launch.facts,
                   .bundle_dir = launch.bundle_dir,
                   .source_bundle = launch.source_bundle.empty() ? launch.bundle_dir : launch.source_bundle,
+                  .root_path = launch.rootfs.empty() ? root_path : "",
                   .kept = &kept}));
     if (kept.count > limits::kKeptMounts)
         return make_error(

@@ -339,6 +339,23 @@ case_errors_and_logs() {
     expect_refused "container does not exist" berthctl $root state bad
 }
 
+# As runc has it: what earlier mounts put below the root file system's directory is a source of later ones, and a
+# destination may repeat the path of that directory.
+case_sources_that_earlier_mounts_made() {
+    make_rootfs
+    mkdir -p $work/src/a $rootfs/mnt $rootfs/final
+    echo inside >$work/src/a/file
+    mounts="{\"destination\": \"/mnt\", \"source\": \"$work/src\", \"options\": [\"bind\"]},"
+    mounts="$mounts {\"destination\": \"$rootfs/final\", \"source\": \"$rootfs/mnt/a\", \"options\": [\"rbind\"]},"
+    dir=$(bundle m '["cat", "/final/file"]' "s|\"mounts\": \[|&$mounts|")
+    expect_eq "what it reads" "$(berthctl $root run -b $dir m)" inside
+    # A link there leads within the container, not to a file of the guest's.
+    echo outside >$work/secret && ln -sfn $work/secret $rootfs/mnt/link
+    mounts="{\"destination\": \"/final\", \"source\": \"$rootfs/mnt/link\", \"options\": [\"bind\"]},"
+    dir=$(bundle m '["cat", "/final"]' "s|\"mounts\": \[|&$mounts|")
+    expect_refused "ENOENT" berthctl $root run -b $dir m
+}
+
 case_notify_socket() {
     make_rootfs
     cp "$(which notify_socket)" $rootfs/bin/

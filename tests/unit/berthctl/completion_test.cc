@@ -84,3 +84,21 @@ TEST_CASE("folders of the caller's are those of a name, and nothing else") {
     CHECK(names.folder("web") == "/run/berthctl/web");
     for (std::string_view id : {"", ".", "..", "../web", "a/b"}) CHECK(names.folder(id).empty());
 }
+
+TEST_CASE("a destination that begins with the root file system's own path") {
+    berth::ctl::CallersPart part;
+    part.bundle = "/b";
+    auto completed = [&part](std::string_view json) { return *complete_config(std::string(json), part); };
+    CHECK(completed(R"({"root":{"path":"rootfs"},"mounts":[{"destination":"/b/rootfs/x"}]})") ==
+          R"({"root":{"path":"rootfs"},"mounts":[{"destination":"/x"}]})");
+    CHECK(completed(R"({"root":{"path":"/r/"},"mounts":[{"destination":"/r/x/y"}]})") ==
+          R"({"root":{"path":"/r/"},"mounts":[{"destination":"/x/y"}]})");
+    for (std::string_view untouched : {
+             R"({ "root":{"path":"rootfs"},"mounts":[{"destination":"/b/rootfsx"}]})",
+             R"({ "root":{"path":"rootfs"},"mounts":[{"destination":"/b/rootfs"}]})",
+             R"({ "root":{"path":"/"},"mounts":[{"destination":"/x"}]})",
+             R"({ "root":{"path":5},"mounts":[{"destination":"/x"}]})",
+             R"({ "root":5,"mounts":[{"destination":5},5]})",
+         })
+        CHECK(completed(untouched) == untouched);
+}

@@ -216,6 +216,30 @@ TEST_CASE("mounts: a bind, its flags and its propagation") {
                     "move_mount  # mount 1 (bind on /plain)\n") != std::string::npos);
 }
 
+TEST_CASE("mounts: a source below the root file system shows what earlier mounts put there") {
+    GuestFacts facts = guest();
+    ContainerSpec spec = parse_patched(R"({"root": {"path": "/srv/root"}, "mounts": [
+        {"destination": "/a", "type": "bind", "source": "/srv/root//b/c", "options": ["rbind", "ro"]},
+        {"destination": "/d", "type": "bind", "source": "/srv/rootfs/x", "options": ["bind"]},
+        {"destination": "/e", "type": "bind", "source": "/srv/root", "options": ["bind"]}]})");
+    ContainerLaunch launch = launch_of(spec, facts);
+    launch.rootfs.clear();
+    LaunchPlan plan = plan_of(launch);
+    int step = find_step(plan, PlanOp::kTreeRoot);
+    REQUIRE(step >= 0);
+    CHECK(plan.text(step_at(plan, step).s1) == "/b/c");
+    CHECK(step_at(plan, step).a == 0x8000);
+    CHECK(step_at(plan, step).b == 0);  // missing is an error
+    std::string text = plan_text(plan);
+    CHECK(text.find("open_tree \"/srv/rootfs/x\"  # mount 1") != text.npos);
+    CHECK(text.find("open_tree \"/srv/root\"  # mount 2") != text.npos);
+    // With mounts of Create's the directory is only where they go.
+    launch.rootfs.resize(1);
+    launch.rootfs[0].type = "tmpfs";
+    spec.root_path = "rootfs";
+    CHECK(find_step(plan_of(launch), PlanOp::kTreeRoot) < 0);
+}
+
 TEST_CASE("mounts: a symlink may be copied instead of followed") {
     GuestFacts facts = guest();
     ContainerSpec spec = parse_patched(R"({"mounts": [
