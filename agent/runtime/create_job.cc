@@ -33,7 +33,8 @@ CreateJob::CreateJob(Runtime& runtime, Container& container, CreateRequest reque
     : runtime_(runtime),
       container_(container),
       request_(std::make_unique<CreateRequest>(std::move(request))),
-      done_(std::move(done)) {
+      done_(std::move(done)),
+      caller_(request_->caller) {
     container_.is_owners = request_->is_owners;
 }
 
@@ -339,6 +340,22 @@ void CreateJob::fail(core::Error error) {
     roll_back();
 }
 
+bool CreateJob::queue(CreateRequest& request, Done<uint32_t>& done) {
+    if (!failing_ || next_ != nullptr) return false;
+    next_ = std::make_unique<CreateRequest>(std::move(request));
+    next_done_ = std::move(done);
+    return true;
+}
+
+void CreateJob::cancel(const void* caller, core::Error why) {
+    if (next_ != nullptr && next_->caller == caller) {
+        next_.reset();
+        next_done_.take()(std::move(why).within(Runtime::context("create", container_.id, core::ExecId())));
+    } else if (caller_ == caller) {
+        fail(std::move(why));
+    }
+}
+
 void CreateJob::roll_back() {
     if (!changed_) return end(std::move(error_));
     if (container_.hook_run != nullptr) std::exchange(container_.hook_run, nullptr)->cancel();
@@ -386,6 +403,7 @@ void CreateJob::end(core::Result<uint32_t> result) {
     runtime.containers_.erase(id);
     done(std::move(std::move(result).error())
              .within(Runtime::context("create", container->id, core::ExecId())));
+    if (self->next_ != nullptr) runtime.create(std::move(*self->next_), self->next_done_.take());
     // `self` and the container end here; the caller of this function touches neither any more.
 }
 

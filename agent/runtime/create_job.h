@@ -37,6 +37,14 @@ class CreateJob {
     void on_ready();
     void fail(core::Error error);
 
+    // A create of the same id, while this one is taken back: its caller was told already (its deadline
+    // passed), and whoever hears that may ask again at once. Begins when everything is back; one can wait.
+    // False, and nothing is taken: this one is not being taken back, or another waits already.
+    bool queue(CreateRequest& request, Done<uint32_t>& done);
+    // The deadline of `caller` (CreateRequest::caller) passed: ends the create that is its own, here or
+    // waiting.
+    void cancel(const void* caller, core::Error why);
+
  private:
     struct Plans;
     core::Status open_config();
@@ -61,6 +69,9 @@ class CreateJob {
     Container& container_;
     std::unique_ptr<CreateRequest> request_;
     Done<uint32_t> done_;
+    const void* caller_;
+    std::unique_ptr<CreateRequest> next_;  // null: nobody waits
+    Done<uint32_t> next_done_;
     bool changed_ = false;  // there is something to take back
     bool failing_ = false;
     bool hooks_begun_ = false;

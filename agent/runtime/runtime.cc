@@ -68,7 +68,9 @@ core::Result<Process*> Runtime::find(const core::ContainerId& id, const core::Ex
 void Runtime::create(CreateRequest request, Done<uint32_t> done) {
     std::string where = context("create", request.id, core::ExecId());
     if (auto allowed = may_change(); !allowed.ok()) return done(std::move(allowed).error().within(where));
-    if (containers_.contains(request.id.text())) {
+    if (auto found = containers_.find(request.id.text()); found != containers_.end()) {
+        CreateJob* job = found->second->create_job.get();
+        if (job != nullptr && job->queue(request, done)) return;
         return done(make_error(Code::kAlreadyExists, where + ": a container of that id exists"));
     }
     if (containers_.size() >= limits::kContainers) {
@@ -314,12 +316,13 @@ void Runtime::record_failed_exec(Container& container, Process& process) {
     if (container.on_execs_ended && !has_live_exec(container)) container.on_execs_ended.take()();
 }
 
-void Runtime::cancel_launch(const core::ContainerId& id, const core::ExecId& exec_id, core::Error why) {
+void Runtime::cancel_launch(const core::ContainerId& id, const core::ExecId& exec_id, const void* caller,
+                            core::Error why) {
     auto found = containers_.find(id.text());
     if (found == containers_.end()) return;
     Container& container = *found->second;
     if (exec_id.is_init()) {
-        if (container.create_job != nullptr) container.create_job->fail(std::move(why));
+        if (container.create_job != nullptr) container.create_job->cancel(caller, std::move(why));
         return;
     }
     Process* process = container.find_process(exec_id.text());

@@ -47,6 +47,7 @@ struct CreateRequest {
     // Asked for by root of a machine that has its own init, over the local socket: nothing that root could
     // not do itself, so device numbers are the machine's.
     bool is_owners = false;
+    const void* caller = nullptr;  // who may take it back (cancel_launch): an address, never looked at
 };
 
 struct ExecRequest {
@@ -90,9 +91,10 @@ class Runtime {
     void create(CreateRequest request, Done<uint32_t> done);
     core::Status add_exec(ExecRequest request);
     void start(const core::ContainerId& id, const core::ExecId& exec_id, Done<uint32_t> done);
-    // Takes back a create or an exec's start that is under way (its deadline passed). The completion runs
-    // with `why`.
-    void cancel_launch(const core::ContainerId& id, const core::ExecId& exec_id, core::Error why);
+    // Takes back the create of `caller`, or an exec's start, that is under way (its deadline passed). The
+    // completion runs with `why`.
+    void cancel_launch(const core::ContainerId& id, const core::ExecId& exec_id, const void* caller,
+                       core::Error why);
     void remove(const core::ContainerId& id, const core::ExecId& exec_id, Done<DeleteOutcome> done);
     core::Status kill(const core::ContainerId& id, const core::ExecId& exec_id, int signal, bool all);
     void pause(const core::ContainerId& id, Done<core::Unit> done);

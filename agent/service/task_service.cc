@@ -136,9 +136,10 @@ runtime::StdioPaths stdio_of(const std::string& in, const std::string& out, cons
 
 // Ends an operation of the runtime when its call runs out of time; a mere disconnect lets it finish.
 void cancel_at_deadline(Call& call, runtime::Runtime& runtime, const ProcessIds& ids) {
-    call.on_end([&runtime, ids](core::Code why) {
+    call.on_end([&runtime, ids, caller = &call](core::Code why) {
         if (why != core::Code::kDeadlineExceeded) return;
-        runtime.cancel_launch(ids.id, ids.exec_id, core::make_error(why, "the caller's deadline passed"));
+        runtime.cancel_launch(ids.id, ids.exec_id, caller,
+                              core::make_error(why, "the caller's deadline passed"));
     });
 }
 
@@ -181,6 +182,7 @@ void TaskService::create(std::shared_ptr<Call> call) {
         .stdio = stdio_of(request->stdin(), request->stdout(), request->stderr(), request->terminal()),
         .passed = {std::move(call->descriptors), {}, {}}};
     create.is_owners = is_owners(*call, runtime_);
+    create.caller = call.get();
     if (auto taken = take_options(*request, create); !taken.ok())
         return call->fail(std::move(taken).error().within(context));
     for (const pb::Mount& mount : request->rootfs()) {

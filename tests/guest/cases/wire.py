@@ -210,3 +210,24 @@ def case_deadlines(guest):
             expect_error(shims.NOT_FOUND, shim.state, "late2")
     shim.remove("late")
     expect_nothing_left(guest, shim)
+
+
+def case_a_create_after_a_deadline_waits_until_the_first_is_undone(guest):
+    def with_hooks(spec):
+        spec["hooks"] = {"createRuntime": [{"path": "/bin/sleep", "args": ["sleep", "1000"]}],
+                         "poststop": [{"path": "/bin/sleep", "args": ["sleep", "5"]}]}
+    shim = shim_of(guest)
+    slow = shim.create_payload("again", ["/bin/true"], change=with_hooks)
+    call = shim.control.start(shims.TASK, "Create", slow, timeout_ns=500_000_000)
+    expect_error(shims.DEADLINE_EXCEEDED, call.wait)
+    # poststop runs now. One call waits for its end, until its own deadline; for a second there is no place.
+    plain = shim.create_payload("again", ["/bin/sleep", "100000"])
+    waiting = shim.control.start(shims.TASK, "Create", plain, timeout_ns=1_000_000_000)
+    second = shim.control.start(shims.TASK, "Create", plain)
+    expect_error(shims.ALREADY_EXISTS, second.wait)
+    expect_error(shims.DEADLINE_EXCEEDED, waiting.wait)
+    expect_error(shims.NOT_FOUND, shim.state, "again")
+    shim.control.start(shims.TASK, "Create", plain).wait()
+    shim.start("again")
+    shim.remove("again")
+    expect_nothing_left(guest, shim)
