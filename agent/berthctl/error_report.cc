@@ -92,6 +92,8 @@ constexpr Words kWords[] = {
     {": cgroup \"", "\": frozen", "container's cgroup unexpectedly frozen"},
     {"memory.limit: ", " (checkBeforeUpdate)", "rejecting memory limit"},
     {"memory.swap: ", " (checkBeforeUpdate)", "rejecting memory+swap limit"},
+    {"linux.seccomp.listenerPath ", ": connect: ", "failed to connect with seccomp agent"},
+    {"SCMP_ACT_NOTIFY on \"write\"", "", "SCMP_ACT_NOTIFY cannot be used for the write syscall"},
     {"process.scheduler", ": EPERM", "process scheduler can't be used together with AllowedCPUs"},
 };
 

@@ -161,6 +161,24 @@ void settle_process() {
     raw::syscall(SYS_umask, 0);
 }
 
+[[noreturn]] void end_at_signal(int signal) {
+    raw::exit_group(128 + signal);
+}
+
+// The first process of a pid namespace gets no signal that it has no handler for: a container that was
+// created and is told to end would wait for its start for ever. execve takes the handlers away.
+void end_at_signals() {
+    if (raw::syscall(SYS_getpid) != 1) return;
+    struct {
+        void (*handler)(int);
+        unsigned long flags;
+        void (*restorer)(int);
+        uint64_t mask;
+    } const action{end_at_signal, 0x04000000 /* SA_RESTORER */, end_at_signal, 0};
+    for (int signal : {1 /* SIGHUP */, 2 /* SIGINT */, 3 /* SIGQUIT */, 15 /* SIGTERM */})
+        raw::syscall(SYS_rt_sigaction, signal, raw::word(&action), 0, sizeof(action.mask));
+}
+
 // Walks the steps before `end`; a failure is reported.
 int walk(Child& child, uint32_t end) {
     int err = 0;
@@ -183,6 +201,7 @@ int walk(Child& child, uint32_t end) {
 }
 
 [[noreturn]] void walk_to_the_end(Child& child) {
+    end_at_signals();
     int err = reset_nofile(child);
     if (err < 0) tell_agent(child, core::ChildMessageType::kFailed, -err, 0, -1);
     if (err >= 0) err = walk(child, child.step_count);

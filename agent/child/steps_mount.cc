@@ -215,7 +215,9 @@ int step_mount_setattr(Child& child, const PlanStep& step) {
     mount_attr attributes{};
     attributes.attr_set = step.a;
     attributes.attr_clr = step.b;
-    attributes.propagation = step.c;
+    int err = setattr(child.mount, "", AT_EMPTY_PATH | recursive(step), attributes);
+    if (err != -EPERM || step.c == 0) return err;
+    attributes.attr_clr &= ~step.c;
     return setattr(child.mount, "", AT_EMPTY_PATH | recursive(step), attributes);
 }
 

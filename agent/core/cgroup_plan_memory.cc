@@ -70,12 +70,21 @@ Status plan_swap(const Planner& p, bool limit_asked, std::optional<int64_t> limi
 Status check_usage(const Planner& p, bool limit_asked, std::optional<int64_t> limit, const Target& swap) {
     if (p.mode != PlanMode::kUpdate || !p.merged.memory.check_before_update.value_or(false)) return ok();
     std::optional<int64_t> used = parse_limit(p.current("memory.current"));
+    std::optional<int64_t> swapped = parse_limit(p.current("memory.swap.current"));
+    // As runc: the total first.
+    if (swap.value && limit_asked && limit && used && *swap.value != kNoLimit && *limit != kNoLimit &&
+        above(*used + swapped.value_or(0), *limit + *swap.value)) {
+        return make_error(Code::kFailedPrecondition,
+                          format("memory.swap: %lld is below the %lld bytes of memory and swap in use "
+                                 "(checkBeforeUpdate)",
+                                 static_cast<long long>(*limit + *swap.value),
+                                 static_cast<long long>(*used + swapped.value_or(0))));
+    }
     if (limit_asked && limit && used && above(*used, *limit)) {
         return make_error(Code::kFailedPrecondition, "memory.limit: " + std::to_string(*limit) +
                                                          " is below the " + std::to_string(*used) +
                                                          " bytes in use (checkBeforeUpdate)");
     }
-    std::optional<int64_t> swapped = parse_limit(p.current("memory.swap.current"));
     if (swap.value && swapped && above(*swapped, *swap.value)) {
         return make_error(Code::kFailedPrecondition, "memory.swap: leaves " + std::to_string(*swap.value) +
                                                          " bytes of swap, below the " +

@@ -297,6 +297,11 @@ void emit_device_node(LaunchPlanBuilder& builder, const std::string& label, cons
     step.c = uint64_t{device.uid} << 32 | device.gid;
 }
 
+Result<std::string> root_place_of(const ContainerLaunch& launch) {
+    if (!launch.rootfs.empty()) return launch.bundle_dir + "/rootfs";
+    return root_path_of(launch);
+}
+
 // The recipe of a container's first process.
 Result<LaunchPlan> plan_container(const ContainerLaunch& launch) {
     const ContainerSpec& spec = *launch.spec;

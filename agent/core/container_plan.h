@@ -73,6 +73,10 @@ struct ContainerLaunch {
 // of that same innermost cgroup (FdSource::kCgroupNamespaceRoot).
 Result<LaunchPlan> plan_container(const ContainerLaunch& launch);
 
+// Where a container with create hooks has its root file system put together, as the guest sees it.
+// INVALID_ARGUMENT as plan_container.
+Result<std::string> root_place_of(const ContainerLaunch& launch);
+
 struct ExecLaunch {
     const ContainerSpec* spec = nullptr;  // the container's
     const ProcessSpec* process = nullptr;

@@ -205,6 +205,16 @@ void JsonReport::ignore(std::string path) {
     if (ignored_.size() < kIgnoredKept) ignored_.push_back(std::move(path));
 }
 
+void JsonReport::join(const JsonValue& object, const JsonValue& twin) {
+    if (twin_of(object) == nullptr) twins_.emplace_back(&object, &twin);
+}
+
+const JsonValue* JsonReport::twin_of(const JsonValue& object) const {
+    for (const auto& [one, other] : twins_)
+        if (one == &object) return other;
+    return nullptr;
+}
+
 JsonObject::JsonObject(JsonReport& report, const JsonValue* value, std::string path)
     : report_(&report), value_(value), path_(std::move(path)) {
     if (value_ && value_->IsNull()) value_ = nullptr;
@@ -212,19 +222,30 @@ JsonObject::JsonObject(JsonReport& report, const JsonValue* value, std::string p
         report_->fail(invalid((path_.empty() ? "JSON" : path_) + ": must be an object"));
         value_ = nullptr;
     }
-    if (value_) known_.resize(value_->MemberCount());
+    if (!value_) return;
+    twin_ = report_->twin_of(*value_);
+    known_.resize(value_->MemberCount() + (twin_ ? twin_->MemberCount() : 0));
+}
+
+template <typename Visit>
+void JsonObject::each_own(Visit visit) {
+    size_t index = 0;
+    for (const JsonValue* object : {value_, twin_}) {
+        if (!object) continue;
+        for (auto member = object->MemberBegin(); member != object->MemberEnd(); ++member, ++index)
+            visit(*member, index);
+    }
 }
 
 JsonObject::~JsonObject() {
     if (!value_ || report_->failed()) return;
-    size_t index = 0;
-    for (auto member = value_->MemberBegin(); member != value_->MemberEnd(); ++member, ++index) {
-        if (known_[index]) continue;
-        std::string_view name(member->name.GetString(), member->name.GetStringLength());
+    each_own([this](const JsonValue::Member& member, size_t index) {
+        if (known_[index]) return;
+        std::string_view name = name_of(member);
         // A name may hold anything; the log gets one line.
         bool plain = quoted(name).size() == name.size() + 2;
         report_->ignore(plain ? path_of(name) : path_ + "[" + quoted(name) + "]");
-    }
+    });
 }
 
 std::string JsonObject::path_of(std::string_view key) const {
@@ -240,18 +261,23 @@ void JsonObject::fail(std::string_view key, std::string_view problem, Code code)
 const JsonValue* JsonObject::find(std::string_view key) {
     if (!value_ || report_->failed()) return nullptr;
     const JsonValue::Member* found = nullptr;
-    size_t index = 0;
-    for (auto member = value_->MemberBegin(); member != value_->MemberEnd(); ++member, ++index) {
-        if (!is_same_key(name_of(*member), key)) continue;
-        if (found) {
-            report_->fail(invalid(path_of(key) + ": is given twice, as " + quoted(name_of(*found)) + " and " +
-                                  quoted(name_of(*member))));
-            return nullptr;
-        }
+    const JsonValue::Member* other = nullptr;
+    bool is_third = false;
+    each_own([&](const JsonValue::Member& member, size_t index) {
+        if (!is_same_key(name_of(member), key)) return;
         known_[index] = true;
-        found = &*member;
+        if (member.value.IsNull()) return;
+        is_third = is_third || other != nullptr;
+        (found ? other : found) = &member;
+    });
+    if (!other) return found ? &found->value : nullptr;
+    if (is_third || !found->value.IsObject() || !other->value.IsObject()) {
+        report_->fail(invalid(path_of(key) + ": is given twice, as " + quoted(name_of(*found)) + " and " +
+                              quoted(name_of(*other))));
+        return nullptr;
     }
-    return !found || found->value.IsNull() ? nullptr : &found->value;
+    report_->join(found->value, other->value);
+    return &found->value;
 }
 
 void JsonObject::read(std::string_view key, bool& out) {
@@ -291,6 +317,10 @@ const JsonValue* JsonObject::find_object(std::string_view key, size_t limit) {
     if (!value) return nullptr;
     if (!value->IsObject()) {
         fail(key, "must be an object");
+        return nullptr;
+    }
+    if (report_->twin_of(*value)) {
+        fail(key, "is given twice, in different letter cases");
         return nullptr;
     }
     if (value->MemberCount() > limit) {

@@ -56,6 +56,10 @@ class JsonReport {
         if (error_) return std::move(*error_);
         return ok();
     }
+    // Two objects of one key (in different letter cases), which are read as one, as by Go.
+    void join(const JsonValue& object, const JsonValue& twin);
+    // Null: it has none.
+    const JsonValue* twin_of(const JsonValue& object) const;
     // A property that nobody read: kept for the log, at most kIgnoredKept of them.
     void ignore(std::string path);
     std::vector<std::string>& ignored() { return ignored_; }
@@ -64,6 +68,7 @@ class JsonReport {
     static constexpr size_t kIgnoredKept = 64;
     std::optional<Error> error_;
     std::vector<std::string> ignored_;
+    std::vector<std::pair<const JsonValue*, const JsonValue*>> twins_;
 };
 
 // One JSON object and its path. Getters leave `out` as it is when the key is absent or null. Keys that were
@@ -85,7 +90,8 @@ class JsonObject {
 
     // The value of `key`, or null when absent or JSON null. Marks the key as known. A key in other letter
     // cases is the same key, as for Go's encoding/json, with which hosts and other runtimes read specs: what
-    // "Readonly" closes for them must not stay open here. Two cases of one key contradict each other.
+    // "Readonly" closes for them must not stay open here. Two cases of one key contradict each other, but for
+    // two objects, which are one.
     const JsonValue* find(std::string_view key);
 
     void read(std::string_view key, bool& out);
@@ -141,9 +147,12 @@ class JsonObject {
                               uint64_t most) const;
     const JsonValue* find_array(std::string_view key, size_t limit);
     const JsonValue* find_object(std::string_view key, size_t limit);
+    template <typename Visit>
+    void each_own(Visit visit);  // visit(const JsonValue::Member&, size_t index), of the twin, too
 
     JsonReport* report_;
     const JsonValue* value_;
+    const JsonValue* twin_ = nullptr;
     std::string path_;
     std::vector<bool> known_;
 };

@@ -64,7 +64,8 @@ enum class PlanOp : uint16_t {
                  // descriptor of the agent's is not for a child in a new one
     kTreeRoot,   // mount = open_tree(s1 in root, OPEN_TREE_CLONE | a); a missing path with b = 1: goto step c
     kTreeTtySlave,  // mount = open_tree(tty, clone): for /dev/console
-    kMountSetattr,  // mount_setattr(mount, a = attr_set, b = attr_clr, c = propagation, flags kRecursive)
+    kMountSetattr,  // mount_setattr(mount, a = attr_set, b = attr_clr, flags kRecursive); EPERM: again,
+                    // without what c has of b (a mount from another user namespace has its attributes locked)
     kMountIdmap,    // mount_setattr(mount, MOUNT_ATTR_IDMAP, userns = slot, flags kRecursive)
     kFsModeOf,      // fsconfig(fs, SET_STRING, "mode", permission bits of the directory s1 in root); nothing
                     // when it does not exist (a tmpfs without mode= takes over the mode of what it covers)

@@ -70,6 +70,13 @@ bool apply_attr_word(std::string_view word, AttrChange& change) {
     return false;
 }
 
+void note_atime_word(std::string_view word, MountOptions& options) {
+    if (word == "noatime" || word == "relatime" || word == "strictatime" || word == "nodiratime")
+        options.atime_asked = true;
+    if (word == "atime" || word == "norelatime" || word == "nostrictatime" || word == "diratime")
+        options.atime_asked = (options.top.set & (kAttrNoatime | kAttrStrictatime | kAttrNodiratime)) != 0;
+}
+
 bool apply_superblock_word(std::string_view word, MountOptions& options) {
     for (const SuperblockWord& known : kSuperblockWords) {
         if (word != known.set && (known.clear.empty() || word != known.clear)) continue;
@@ -137,7 +144,10 @@ Result<MountOptions> parse_mount_options(std::span<const std::string> words) {
         if (word == "remount") return make_error(Code::kUnimplemented, quoted(word) + " is not supported");
         if (word == "rw" || word == "rrw") options.rw_asked = true;
         if (word == "ro" || word == "rro") options.rw_asked = false;
-        if (apply_attr_word(word, options.top)) continue;
+        if (apply_attr_word(word, options.top)) {
+            note_atime_word(word, options);
+            continue;
+        }
         if (word.starts_with('r') && apply_attr_word(std::string_view(word).substr(1), options.recursive))
             continue;
         if (apply_superblock_word(word, options) || apply_propagation_word(word, options) ||
@@ -146,6 +156,19 @@ Result<MountOptions> parse_mount_options(std::span<const std::string> words) {
         add_data(word, options);
     }
     return options;
+}
+
+BindAttributes attributes_of_bind(const MountOptions& options, bool keeps_locked) {
+    if (options.top.empty()) return {};
+    constexpr uint64_t kLocked = kAttrRdonly | kAttrNosuid | kAttrNodev | kAttrNoexec;
+    BindAttributes bind{.change = options.top};
+    AttrChange& change = bind.change;
+    constexpr uint64_t kTimes = kAttrAtimeMask | kAttrNodiratime;
+    change.clear &= ~kTimes;
+    if (options.atime_asked) change.clear |= kAttrAtimeMask | (kAttrNodiratime & ~change.set);
+    bind.unnamed = (kAttrNosymfollow | (keeps_locked ? 0 : kLocked)) & ~change.set & ~change.clear;
+    change.clear |= bind.unnamed;
+    return bind;
 }
 
 uint64_t mount_flags_of_attributes(uint64_t attributes) {

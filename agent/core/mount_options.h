@@ -47,6 +47,7 @@ struct MountOptions {
     bool idmap = false;            // "idmap" or "ridmap"
     bool idmap_recursive = false;  // "ridmap"
     bool rw_asked = false;         // "rw" or "rrw" was written out
+    bool atime_asked = false;      // "noatime", "relatime", "strictatime" or "nodiratime" is among them
     std::vector<std::string> superblock_flags;  // "sync", "dirsync", "mand", "lazytime": flags of fsconfig
     uint64_t superblock_mask = 0;               // the same as MS_* for mount(2)
     std::vector<std::string> data;              // what only the filesystem knows: "mode=755", "newinstance"
@@ -57,6 +58,17 @@ struct MountOptions {
 // `mounts[3].options: ` before it. "defaults", "silent" and "loud" change nothing. The words are those of the
 // OCI runtime spec 1.2 (config.md, "Linux mount options").
 Result<MountOptions> parse_mount_options(std::span<const std::string> options);
+
+// What a bind mount changes of the attributes that its source has, as runc and crun do it with mount(2)'s
+// MS_REMOUNT: no word about attributes, and all stay; with one the mount has those that were written and no
+// other, whatever the source had. Access times stay as they are unless a word chooses some ("atime" and
+// "norelatime" choose none). `unnamed`: what goes only because nobody wrote it. A mount with `keeps_locked`
+// (in a user namespace, where the kernel would not let go of them) keeps ro, nosuid, nodev and noexec.
+struct BindAttributes {
+    AttrChange change;
+    uint64_t unnamed = 0;
+};
+BindAttributes attributes_of_bind(const MountOptions& options, bool keeps_locked);
 
 // MOUNT_ATTR_* as MS_* for mount(2).
 uint64_t mount_flags_of_attributes(uint64_t attributes);

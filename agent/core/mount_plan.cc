@@ -161,11 +161,15 @@ void emit_filesystem(LaunchPlanBuilder& builder, std::string_view label, const F
     builder.step(PlanOp::kFsMount, label).a = attributes;
 }
 
-void emit_attributes(LaunchPlanBuilder& builder, std::string_view label, const MountOptions& options) {
-    if (!options.top.empty()) {
+namespace {
+
+void emit_change(LaunchPlanBuilder& builder, std::string_view label, const MountOptions& options,
+                 const BindAttributes& top) {
+    if (!top.change.empty()) {
         PlanStep& step = builder.step(PlanOp::kMountSetattr, label);
-        step.a = options.top.set;
-        step.b = options.top.clear;
+        step.a = top.change.set;
+        step.b = top.change.clear;
+        step.c = top.unnamed;
     }
     if (!options.recursive.empty()) {
         PlanStep& step = builder.step(PlanOp::kMountSetattr, label);
@@ -175,13 +179,24 @@ void emit_attributes(LaunchPlanBuilder& builder, std::string_view label, const M
     }
 }
 
+}  // namespace
+
+void emit_attributes(LaunchPlanBuilder& builder, std::string_view label, const MountOptions& options) {
+    emit_change(builder, label, options, {.change = options.top});
+}
+
+void emit_bind_attributes(LaunchPlanBuilder& builder, std::string_view label, const MountOptions& options,
+                          bool keeps_locked) {
+    emit_change(builder, label, options, attributes_of_bind(options, keeps_locked));
+}
+
 void emit_bind(LaunchPlanBuilder& builder, std::string_view label, std::string_view source,
-               const MountOptions& options) {
+               const MountOptions& options, bool keeps_locked) {
     PlanString path = builder.string(source);
     PlanStep& step = builder.step(PlanOp::kTreeGuest, label);
     step.s1 = path;
     step.a = options.bind_recursive ? kAtRecursive : 0;
-    emit_attributes(builder, label, options);
+    emit_bind_attributes(builder, label, options, keeps_locked);
 }
 
 void emit_attach(LaunchPlanBuilder& builder, std::string_view label, const MountOptions& options) {

@@ -48,10 +48,13 @@ void emit_mount_syscall(LaunchPlanBuilder& builder, std::string_view label, cons
 void emit_filesystem(LaunchPlanBuilder& builder, std::string_view label, const FilesystemMount& mount,
                      std::string_view inherit_mode_of);
 void emit_bind(LaunchPlanBuilder& builder, std::string_view label, std::string_view source,
-               const MountOptions& options);
+               const MountOptions& options, bool keeps_locked);
 
-// Changes the attributes of what is in `mount`; no step when there is nothing to change.
+// Changes the attributes of what is in `mount`; no step when there is nothing to change. The second is for a
+// bind (attributes_of_bind).
 void emit_attributes(LaunchPlanBuilder& builder, std::string_view label, const MountOptions& options);
+void emit_bind_attributes(LaunchPlanBuilder& builder, std::string_view label, const MountOptions& options,
+                          bool keeps_locked);
 
 // Attaches `mount` to `target` and applies the propagation words in order.
 void emit_attach(LaunchPlanBuilder& builder, std::string_view label, const MountOptions& options);

@@ -71,15 +71,16 @@ std::string source_in_root(const MountPlanInput& input, const MountSpec& mount, 
 // The tree of a bind mount in the register `mount`.
 Status emit_bind_tree(LaunchPlanBuilder& builder, const MountPlanInput& input, const SpecMount& mount) {
     BERTH_ASSIGN(std::string source, source_of_bind(input, mount));
+    bool keeps_locked = has_user_namespace(*input.spec);
     if (std::string inside = source_in_root(input, *mount.spec, source); !inside.empty()) {
         PlanString path = builder.string(inside);
         PlanStep& step = builder.step(PlanOp::kTreeRoot, mount.label);
         step.s1 = path;
         step.a = mount.spec->options.bind_recursive ? kAtRecursive : 0;
-        emit_attributes(builder, mount.label, mount.spec->options);
+        emit_bind_attributes(builder, mount.label, mount.spec->options, keeps_locked);
         return ok();
     }
-    emit_bind(builder, mount.label, source, mount.spec->options);
+    emit_bind(builder, mount.label, source, mount.spec->options, keeps_locked);
     if (!mount.spec->options.idmap) return ok();
     int32_t slot = id_map_slot_of(builder, *input.spec, *mount.spec);
     PlanStep& step = builder.step(PlanOp::kMountIdmap, mount.label);
@@ -230,7 +231,7 @@ Status emit_staged_mounts(LaunchPlanBuilder& builder, const MountPlanInput& inpu
         } else if (is_guests_sysfs(spec, *mount.spec)) {
             MountOptions options = mount.spec->options;
             options.bind_recursive = true;
-            emit_bind(builder, mount.label, "/sys", options);
+            emit_bind(builder, mount.label, "/sys", options, true);
         } else if (!by_namespace) {
             BERTH_TRY(emit_filesystem_tree(builder, input, mount));
         } else {

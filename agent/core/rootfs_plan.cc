@@ -303,7 +303,7 @@ void emit_prepared(LaunchPlanBuilder& builder, const Prepared& mount, const std:
     if (mount.filesystem)
         emit_filesystem(builder, mount.label, *mount.filesystem, "");
     else
-        emit_bind(builder, mount.label, mount.bind_source, mount.options);
+        emit_bind(builder, mount.label, mount.bind_source, mount.options, false);
     if (mount.place.empty()) return emit_in_root(builder, mount);
     builder.step(PlanOp::kTargetGuest, mount.label).s1 = builder.string(mount.place);
     emit_attach(builder, mount.label, mount.options);

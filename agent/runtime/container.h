@@ -41,6 +41,7 @@ class Container {
     std::string containerd_namespace;
     std::string name;  // what hooks are told as the id; empty: the id
     std::string bundle;
+    std::string root_place;   // while it is created: where its root file system is put together
     std::string cgroup_path;  // below the sandbox
     int64_t created_at_ns = 0;
     bool paused = false;

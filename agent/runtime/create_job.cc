@@ -165,6 +165,7 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
     BERTH_ASSIGN(container_.seccomp_profile, runtime_.seccomp_.profile(spec));
     launch.seccomp = runtime_.seccomp_programs(container_);
     BERTH_ASSIGN(plans.launch, core::plan_container(launch));
+    BERTH_ASSIGN(container_.root_place, core::root_place_of(launch));
     return core::ok();
 }
 
@@ -321,6 +322,7 @@ void CreateJob::finish() {
         std::move(container->create_job);  // find() sees the container from here on
     runtime.events().emit(std::move(created), container.get());
     container->rootfs.clear();
+    container->root_place = std::string();
     done(pid);
     if (init.held_exit) {
         core::ProcessRecord record = *init.held_exit;

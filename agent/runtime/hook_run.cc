@@ -106,6 +106,8 @@ core::Status HookRun::launch() {
     request.kind = place.kind;
     request.index = place.index;
     request.working_dir = container_->bundle.starts_with('/') ? container_->bundle : "/";
+    // As runc: "./lib" is the container's.
+    if (place.kind == core::HookKind::kCreateContainer) request.working_dir = container_->root_place;
     request.seccomp = runtime_.seccomp_programs(*container_);
     BERTH_ASSIGN(core::LaunchPlan plan, core::plan_hook(request));
     BERTH_ASSIGN(std::string json, state_json());

@@ -24,7 +24,7 @@ core::Status send_with_fds(FdRef socket, std::span<const std::byte> bytes, std::
     if (fds.size() > kFdsPerMessage) return errno_error(EINVAL, "sendmsg (too many descriptors)");
     iovec parts[2] = {{const_cast<std::byte*>(bytes.data()), bytes.size()},
                       {const_cast<std::byte*>(more.data()), more.size()}};
-    BERTH_UNINITIALIZED alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
+    alignas(cmsghdr) BERTH_UNINITIALIZED char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = more.empty() ? 1 : 2;
@@ -50,7 +50,7 @@ core::Status send_with_fds(FdRef socket, std::span<const std::byte> bytes, std::
 
 core::Result<Received> receive_with_fds(FdRef socket, std::span<std::byte> buffer, int flags) {
     iovec part{buffer.data(), buffer.size()};
-    BERTH_UNINITIALIZED alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
+    alignas(cmsghdr) BERTH_UNINITIALIZED char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))];
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;

@@ -74,7 +74,8 @@ def case_every_kind_at_its_moment(guest):
         expect(len(seen[kind + ".fds"].split()) <= 4, f"{kind}: descriptors {seen[kind + '.fds']}")
         expect("berth" in seen[kind + ".cgroup"] or inside, f"{kind}: {seen[kind + '.cgroup']}")
         if kind != "startContainer":
-            expect_eq(f"{kind}: directory", seen[kind + ".pwd"], f"{WORK}/h")
+            # As runc: inside, the container's root, so that "./lib" is the container's.
+            expect_eq(f"{kind}: directory", seen[kind + ".pwd"], "/run/rootfs" if inside else f"{WORK}/h")
             expect("PATH=" in seen[kind + ".env"] and "TERM" not in seen[kind + ".env"], f"{kind}: {seen[kind + '.env']}")
     expect("TERM=xterm" in seen["startContainer.env"], "startContainer has the process's environment")
 

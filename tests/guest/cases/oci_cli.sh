@@ -356,6 +356,43 @@ case_sources_that_earlier_mounts_made() {
     expect_refused "ENOENT" berthctl $root run -b $dir m
 }
 
+# As runc and crun: a bind with a word about attributes has those that were written, and no others of its source. Access
+# times are kept unless they are chosen.
+case_a_bind_has_the_attributes_that_were_written() {
+    make_rootfs
+    mkdir -p $work/flags $rootfs/mnt
+    mount -t tmpfs flags $work/flags
+    mount -o remount,bind,ro,nosuid,noexec,noatime $work/flags
+    flags_of() {
+        entry="{\"destination\": \"/mnt\", \"source\": \"$work/flags\", \"options\": [\"bind\"$1]},"
+        flags_dir=$(bundle m '["cat", "/proc/self/mounts"]' "s|\"mounts\": \[|&$entry|")
+        berthctl $root run -b $flags_dir m | sed -n 's/^[^ ]* \/mnt [^ ]* \([^ ]*\) .*/\1/p' | tr , '\n' |
+            grep -x -e ro -e rw -e nosuid -e nodev -e noexec -e noatime -e relatime | tr '\n' ' '
+    }
+    expect_eq "no word" "$(flags_of '')" "ro nosuid noexec noatime "
+    expect_eq "dev" "$(flags_of ', "dev"')" "rw noatime "
+    expect_eq "nosuid, relatime" "$(flags_of ', "nosuid", "relatime"')" "rw nosuid relatime "
+    expect_eq "ro, atime" "$(flags_of ', "ro", "atime"')" "ro noatime "
+    umount $work/flags
+}
+
+# It would wait for its start for ever: as the first process of its pid namespace it gets no signal without a handler.
+case_a_created_container_ends_at_sigterm() {
+    dir=$(bundle t '["sleep", "1000"]')
+    for signal in TERM INT; do
+        berthctl $root create -b $dir t || fail create
+        berthctl $root kill t $signal
+        wait_for 10 is_status t stopped || fail "SIG$signal does not end it"
+        berthctl $root delete t || fail delete
+    done
+    # The program itself has no handler of ours.
+    berthctl $root run -d -b $dir t || fail run
+    berthctl $root kill t TERM
+    sleep 0.3
+    expect_eq "the program" "$(status_of t)" running
+    berthctl $root delete -f t
+}
+
 case_notify_socket() {
     make_rootfs
     cp "$(which notify_socket)" $rootfs/bin/

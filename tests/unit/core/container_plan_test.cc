@@ -205,7 +205,7 @@ TEST_CASE("mounts: a bind, its flags and its propagation") {
     ContainerLaunch launch = launch_of(spec, facts);
     std::string text = plan_text(plan_of(launch));
     CHECK(text.find("open_tree \"/srv/data\" a=0x8000  # mount 0 (bind on /data)\n"
-                    "mount_setattr a=0x1 b=0x8  # mount 0 (bind on /data)\n"
+                    "mount_setattr a=0x1 b=0x20000e c=0x200006  # mount 0 (bind on /data)\n"
                     "mount_setattr a=0x2 recursive  # mount 0 (bind on /data)\n"
                     "open mount target \"/data\" a=0x1ed  # mount 0 (bind on /data)\n"
                     "move_mount  # mount 0 (bind on /data)\n"

@@ -106,3 +106,37 @@ TEST_CASE("attributes as flags of mount(2)") {
     CHECK(mount_flags_of_attributes(kAttrNoatime | kAttrNodiratime) == (1024u | 2048u));
     CHECK(mount_flags_of_attributes(kAttrStrictatime | kAttrNosymfollow) == (1u << 24 | 256u));
 }
+
+TEST_CASE("a bind with a word about attributes has what was written, and no other attribute of its source") {
+    constexpr uint64_t kAll = 0x20000f;
+    const struct {
+        std::string_view words;
+        bool keeps_locked;
+        uint64_t set, clear, unnamed;
+    } rows[] = {
+        {"rbind rprivate defaults", false, 0, 0, 0},
+        {"bind dev", false, 0, kAll, kAll & ~0x4u},
+        {"bind dev", true, 0, 0x200004, 0x200000},
+        {"bind ro", false, 0x1, kAll & ~0x1u, kAll & ~0x1u},
+        {"bind nosuid nodev", true, 0x6, 0x200000, 0x200000},
+        {"bind rw", true, 0, 0x200001, 0x200000},
+        // Access times: kept, unless a word chooses some.
+        {"bind atime", false, 0, kAll, kAll},
+        {"bind norelatime", false, 0, kAll, kAll},
+        {"bind relatime", false, 0, kAll | 0xf0, kAll},
+        {"bind noatime", false, 0x10, kAll | 0xf0, kAll},
+        {"bind noatime atime", false, 0, kAll, kAll},
+        {"bind nodiratime", false, 0x80, kAll | 0x70, kAll},
+        {"bind nodiratime strictatime", false, 0xa0, kAll | 0x70, kAll},
+        {"bind nodiratime norelatime", false, 0x80, kAll | 0x70, kAll},
+        // The recursive words are for what they name.
+        {"bind rro", false, 0, 0, 0},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.words);
+        BindAttributes bind = attributes_of_bind(parse(row.words), row.keeps_locked);
+        CHECK(bind.change.set == row.set);
+        CHECK(bind.change.clear == row.clear);
+        CHECK(bind.unnamed == row.unnamed);
+    }
+}

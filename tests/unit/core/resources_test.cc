@@ -147,6 +147,19 @@ TEST_CASE("a key in other letter cases is that key, as for hosts that read specs
     REQUIRE(resources.ok());
     CHECK(resources->pids_limit == 7);
     CHECK(resources->hugepage_limits.at(0).page_size == "2MB");
+    // Two objects are one, as there; what is in both contradicts itself. null is nothing.
+    resources = parse_resources_text(
+        R"({"cpu":{"shares":9,"CPUS":null},"CPU":{"Cpus":"0"},"pids":null,"PIDS":{"limit":7}})", "r");
+    REQUIRE(resources.ok());
+    CHECK(resources->cpu.shares == 9u);
+    CHECK(resources->cpu.cpus == "0");
+    CHECK(resources->pids_limit == 7);
+    CHECK(answer(R"({"cpu":{"shares":9},"CPU":{"Shares":9}})") ==
+          R"(INVALID_ARGUMENT: r.cpu.shares: is given twice, as "shares" and "Shares")");
+    CHECK(answer(R"({"cpu":{},"CPU":{},"Cpu":{}})") ==
+          R"(INVALID_ARGUMENT: r.cpu: is given twice, as "cpu" and "Cpu")");
+    CHECK(answer(R"({"unified":{"pids.max":"1"},"Unified":{"pids.max":"2"}})") ==
+          "INVALID_ARGUMENT: r.unified: is given twice, in different letter cases");
     // Names that a spec's author chooses are not keys.
     CHECK(parse_resources_text(R"({"rdma":{"a":{"hcaHandles":1},"A":{"hcaHandles":1}}})", "r").ok());
 }

@@ -43,7 +43,7 @@ RootfsMount mount(std::string type, std::string source, std::vector<std::string>
 TEST_CASE("one bind is the root") {
     CHECK(steps_of({mount("bind", "/srv/image", {"rbind", "ro"})}) ==
           "open_tree \"/srv/image\" a=0x8000  # rootfs mount 0 (bind)\n"
-          "mount_setattr a=0x1  # rootfs mount 0 (bind)\n"
+          "mount_setattr a=0x1 b=0x20000e c=0x20000e  # rootfs mount 0 (bind)\n"
           "open mount target \"/run/berth/bundles/web/rootfs\"  # rootfs mount 0 (bind)\n"
           "move_mount  # rootfs mount 0 (bind)\n"
           "enter root  # rootfs mount 0 (bind)\n");
