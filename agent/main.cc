@@ -30,7 +30,7 @@ constexpr char kUsage[] =
     "Under another init, as root, in the foreground:\n"
     "  berth --helper [--secret-file FILE] [--listen vsock|unix:///PATH]... [--port N] [--ready N]\n"
     "                 [--auth secret|host-cid] [--allow-local] [--run-dir DIR] [--cgroup-parent PATH]\n"
-    "                 [--cgroups-path own|mount] [--log error|warn|info|debug]\n"
+    "                 [--cgroups-path local|own|mount] [--log error|warn|info|debug]\n"
     "  The local socket is DIR/berth.sock (DIR is /run/berth). SIGHUP restarts the agent, SIGTERM ends it "
     "all.\n"
     "\n"

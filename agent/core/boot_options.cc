@@ -186,8 +186,13 @@ Result<bool> set_flag(HelperOptions& options, std::string_view flag, std::string
         }
         options.cgroup_parent = value == "/" ? std::string_view() : value;
     } else if (flag == "--cgroups-path") {
-        if (value != "own" && value != "mount") return bad_value(flag, value, "\"own\" or \"mount\"");
-        options.cgroups_path_from_mount = value == "mount";
+        if (value == "own") {
+            options.cgroups_path_from = CgroupsPathFrom::kOwn;
+        } else if (value == "mount") {
+            options.cgroups_path_from = CgroupsPathFrom::kMount;
+        } else if (value != "local") {
+            return bad_value(flag, value, "\"local\", \"own\" or \"mount\"");
+        }
     } else {
         return false;
     }
@@ -262,6 +267,8 @@ Result<HelperOptions> parse_helper_flags(std::span<const std::string_view> flags
         if (flag == "--listen") BERTH_TRY(set_listen(options, value));
         if (!has_value) ++i;
     }
+    if (contains(seen, "--cgroup-parent") && !contains(seen, "--cgroups-path"))
+        options.cgroups_path_from = CgroupsPathFrom::kOwn;
     if (!options.listen_unix.empty() && options.secret_file.empty()) {
         return invalid("--listen unix://" + options.listen_unix + ": needs --secret-file");
     }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/core/keeper_protocol.h"
 #include "agent/core/result.h"
 
 namespace berth::core {
@@ -49,17 +50,18 @@ bool ends_by_reset(std::string_view text);
 //                        a device and a way to authenticate. The local socket is always served.
 // --run-dir DIR          absolute; the lock, the local socket and the state are below it
 // --cgroup-parent PATH   absolute within the cgroup2 hierarchy; default its root
-// --cgroups-path own|mount
+// --cgroups-path local|own|mount
 //                        where an absolute cgroupsPath of a container lies: below the helper's own part of
-//                        the hierarchy (the default), or where the runtime spec has it, relative to the
-//                        hierarchy's mount point
+//                        the hierarchy, or where the runtime spec has it, relative to the hierarchy's mount
+//                        point. "local" (the default, but "own" with --cgroup-parent): there for root's
+//                        containers over the local socket, below its own part for those of hosts
 // Values follow as "--flag value" or "--flag=value".
 struct HelperOptions {
     BootOptions boot;
     std::string secret_file;
     std::string run_dir = "/run/berth";
     std::string cgroup_parent;  // empty: the hierarchy's root; else begins with '/', no trailing slash
-    bool cgroups_path_from_mount = false;
+    CgroupsPathFrom cgroups_path_from = CgroupsPathFrom::kLocal;
     bool listen_vsock = false;  // asked for by name: then it must work
     std::string listen_unix;    // empty: none
 };

@@ -9,6 +9,13 @@
 
 namespace berth::core {
 
+// Where an absolute cgroupsPath begins (--cgroups-path).
+enum class CgroupsPathFrom : uint8_t {
+    kOwn = 0,    // in the agent's own part of the hierarchy
+    kMount = 1,  // at the hierarchy's mount point, where the runtime spec has it
+    kLocal = 2,  // there for the machine's own root, over the local socket; in our own part for hosts
+};
+
 // What the keeper decided at boot, from berth.* keys or the flags of --helper.
 struct AgentConfig {
     uint32_t vsock_port = 1023;
@@ -21,7 +28,7 @@ struct AgentConfig {
     uint8_t log_level = 2;
     uint8_t safe_mode = 0;                // three crashes in a row: State, List, Kill, Delete, Shutdown only
     uint8_t auth_unix = 0;                // the unix: listener does the handshake
-    uint8_t cgroups_path_from_mount = 0;  // --cgroups-path=mount
+    CgroupsPathFrom cgroups_path_from = CgroupsPathFrom::kOwn;
     uint32_t agent_starts = 0;            // 0 for the first agent of this boot
     uint8_t instance_id[16] = {};
     char cgroup_root[512] = {};  // the sandbox's directory ("/sys/fs/cgroup/berth"), no trailing slash

@@ -34,7 +34,7 @@ core::Result<sys::UniqueFd> lock_cgroups(const CgroupLayout& layout);
 // since zombies keep a cgroup busy. What stays is logged.
 void remove_cgroups(std::initializer_list<const std::string*> directories, int wait_ms, void (*reap)());
 
-// The same for every container's cgroup outside these that bears the agent's mark (--cgroups-path=mount);
+// The same for every container's cgroup outside these that bears the agent's mark (--cgroups-path);
 // what was made on the way to one goes when nobody else uses it.
 void remove_marked_cgroups(const CgroupLayout& layout, int wait_ms, void (*reap)());
 

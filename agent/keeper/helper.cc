@@ -67,7 +67,7 @@ Result<Cgroups> find_cgroups(const HelperOptions& options) {
     BERTH_ASSIGN(std::string own, sys::read_small_file("/proc/self/cgroup", kProcFileBytes));
     Cgroups cgroups;
     cgroups.layout = plan_cgroups(*mount, options.cgroup_parent);
-    cgroups.elsewhere = options.cgroups_path_from_mount;
+    cgroups.elsewhere = options.cgroups_path_from != core::CgroupsPathFrom::kOwn;
     cgroups.home = *mount + core::find_own_cgroup2(own).value_or("");
     if (::access(cgroups.layout.parent.c_str(), F_OK) != 0) {
         return core::errno_error(errno, "--cgroup-parent " + options.cgroup_parent);
@@ -204,7 +204,7 @@ Status run(const HelperOptions& options) {
     BERTH_ASSIGN(core::AgentConfig config,
                  make_agent_config(options.boot, cgroups.layout.sandbox, options.run_dir));
     config.is_helper = 1;
-    config.cgroups_path_from_mount = options.cgroups_path_from_mount ? 1 : 0;
+    config.cgroups_path_from = options.cgroups_path_from;
     BERTH_TRY(load_secret(options, config, keys));
     FdStore store;
     Sockets sockets;

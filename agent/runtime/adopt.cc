@@ -125,7 +125,7 @@ core::Status Runtime::adopt(Welcome& welcome) {
     auto mount = core::find_cgroup2_mount(read_whole_file("/proc/self/mountinfo"));
     if (!mount) return core::make_error(core::Code::kFailedPrecondition, "no cgroup2 hierarchy is mounted");
     cgroup_mount_ = std::move(*mount);
-    if (config_.cgroups_path_from_mount != 0) {
+    if (config_.cgroups_path_from != core::CgroupsPathFrom::kOwn) {
         hierarchy_.reset(open(cgroup_mount_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (!hierarchy_.valid()) return core::errno_error(errno, "open " + cgroup_mount_);
     }

@@ -37,7 +37,9 @@ core::Status pass_controllers_on_at_once(sys::FdRef cgroup) {
 }  // namespace
 
 core::Status CreateJob::plan_cgroup(Plans& plans, const core::CgroupPowers& powers) const {
-    bool from_mount = runtime_.config().cgroups_path_from_mount != 0;
+    core::CgroupsPathFrom from = runtime_.config().cgroups_path_from;
+    bool from_mount = from == core::CgroupsPathFrom::kMount ||
+                      (from == core::CgroupsPathFrom::kLocal && container_.is_owners);
     BERTH_ASSIGN(plans.layout, core::plan_cgroup_layout(plans.spec.cgroups_path, container_.id, powers,
                                                         from_mount ? core::AbsoluteCgroups::kFromMount
                                                                    : core::AbsoluteCgroups::kInSandbox));

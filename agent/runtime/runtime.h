@@ -225,7 +225,7 @@ class Runtime {
     std::string sandbox_resources_;  // what was asked of it, JSON
     std::string sandbox_undo_;       // as Container::update_undo
     std::shared_ptr<UpdateJob> sandbox_update_;
-    sys::UniqueFd hierarchy_;   // what is mounted there; only with --cgroups-path=mount
+    sys::UniqueFd hierarchy_;   // what is mounted there; unless --cgroups-path=own
     std::string cgroup_mount_;  // where cgroup2 is mounted in the guest
     std::map<uint64_t, std::pair<Container*, std::string>> keys_;  // process key -> container, exec id
     std::map<uint64_t, std::shared_ptr<HookRun>> hook_runs_;       // by process key

@@ -218,10 +218,10 @@ def _flags(guest):
 
 
 def _cgroups_from_the_mount_point(guest):
-    """--cgroups-path=mount: where the runtime spec has an absolute cgroupsPath, among other people's cgroups."""
+    """Root's containers: where the runtime spec has an absolute cgroupsPath, among other people's cgroups."""
     guest.check(START + r"""
     mkdir /sys/fs/cgroup/theirs
-    start --cgroups-path=mount
+    start --secret-file=/tests/secret --listen=unix:///run/berth/listen.sock
     at() {
         bundle $1 '["sleep","100000"]' 's|"linux": {|"linux": {"cgroupsPath": "'$2'",|' 's|"resources": {|"resources": {"pids": {"limit": 77},|'
     }
@@ -231,6 +231,11 @@ def _cgroups_from_the_mount_point(guest):
     [ "$(cat $web/pids.max)" = 77 ] && [ "$(wc -l <$web/cgroup.procs)" = 1 ] || fail "not in $web"
     [ -z "$(find /sys/fs/cgroup/berth -mindepth 1 -type d)" ] || fail "something below berth"
     detached relative theirs/a && [ -d /sys/fs/cgroup/berth/theirs/a ] || fail "a relative path left its part"
+    # A host knows the machine's cgroups no more than a guest's: its containers lie below the helper's part.
+    hosts() { BERTH_ADDRESS=unix:///run/berth/listen.sock BERTH_SECRET_FILE=/tests/secret berthctl "$@"; }
+    hosts run --detach --bundle $(at hosts /theirs/hosts) hosts >/dev/null || fail "run as a host"
+    [ -d /sys/fs/cgroup/berth/theirs/hosts ] && [ ! -d /sys/fs/cgroup/theirs/hosts ] || fail "a host's container left its part"
+    hosts delete --force hosts || fail "delete as a host"
     for path in /berth /berth/x /berth.agent /berth.spawner/y; do
         said=$(detached own $path 2>&1) && fail "$path was taken"
         case $said in *"is the agent's own"*) ;; *) fail "$path: $said" ;; esac

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+using berth::core::CgroupsPathFrom;
 using berth::core::BootOptions;
 using berth::core::HelperOptions;
 using berth::core::parse_helper_flags;
@@ -169,9 +170,12 @@ TEST_CASE("helper flags mirror the keys") {
     CHECK(all->run_dir == "/run/other");
     CHECK(all->cgroup_parent == "/machine/berth");
     CHECK(parse({"--cgroup-parent", "/"})->cgroup_parent.empty());
-    CHECK_FALSE(none->cgroups_path_from_mount);
-    CHECK_FALSE(parse({"--cgroups-path", "own"})->cgroups_path_from_mount);
-    CHECK(parse({"--cgroups-path=mount"})->cgroups_path_from_mount);
+    CHECK(none->cgroups_path_from == CgroupsPathFrom::kLocal);
+    CHECK(parse({"--cgroup-parent=/a"})->cgroups_path_from == CgroupsPathFrom::kOwn);
+    CHECK(parse({"--cgroups-path=local", "--cgroup-parent=/a"})->cgroups_path_from ==
+          CgroupsPathFrom::kLocal);
+    CHECK(parse({"--cgroups-path", "own"})->cgroups_path_from == CgroupsPathFrom::kOwn);
+    CHECK(parse({"--cgroups-path=mount"})->cgroups_path_from == CgroupsPathFrom::kMount);
 }
 
 TEST_CASE("a bad flag is one line that names it") {
@@ -207,7 +211,7 @@ TEST_CASE("a bad flag is one line that names it") {
         {{"--listen", "vsock"}, "--listen vsock: needs --secret-file or --auth host-cid"},
         {{"--run-dir", "run"}, "--run-dir=\"run\": must be an absolute path of at most 90 bytes"},
         {{"--run-dir", "/run/"}, "--run-dir=\"/run/\": must be an absolute path of at most 90 bytes"},
-        {{"--cgroups-path=slice"}, "--cgroups-path=\"slice\": must be \"own\" or \"mount\""},
+        {{"--cgroups-path=slice"}, "--cgroups-path=\"slice\": must be \"local\", \"own\" or \"mount\""},
         {{"--cgroup-parent", "a"},
          "--cgroup-parent=\"a\": must be an absolute path in the cgroup2 hierarchy, of at most 256 bytes"},
         {{"--cgroup-parent", "/a/../b"},
