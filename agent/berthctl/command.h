@@ -59,6 +59,7 @@ std::span<const Command> run_commands();
 std::span<const Command> exec_commands();
 std::span<const Command> lifecycle_commands();
 std::span<const Command> report_commands();
+std::span<const Command> stats_commands();
 std::span<const Command> event_commands();
 std::span<const Command> document_commands();
 

@@ -52,8 +52,9 @@ constexpr Flag kGlobalFlagsAfter[] = {
 
 std::vector<const Command*> all_commands() {
     std::vector<const Command*> all;
-    for (std::span<const Command> group : {run_commands(), exec_commands(), lifecycle_commands(),
-                                           report_commands(), event_commands(), document_commands()}) {
+    for (std::span<const Command> group :
+         {run_commands(), exec_commands(), lifecycle_commands(), report_commands(), stats_commands(),
+          event_commands(), document_commands()}) {
         for (const Command& command : group) all.push_back(&command);
     }
     return all;

@@ -2,7 +2,6 @@
 // the number of descriptors, the rest the plan; its size and that number are put right in a second try, so
 // that the fuzzer gets past the header.
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -14,8 +13,8 @@ using namespace berth;
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size < 1) return 0;
     size_t fd_count = data[0];
-    std::vector<std::byte> blob(size - 1);
-    std::memcpy(blob.data(), data + 1, size - 1);
+    const auto* bytes = reinterpret_cast<const std::byte*>(data);
+    std::vector<std::byte> blob(bytes + 1, bytes + size);
     if (core::validate_launch_plan(blob, fd_count)) test::walk_plan(blob);
     if (blob.size() < sizeof(core::PlanHeader)) return 0;
     auto* header = reinterpret_cast<core::PlanHeader*>(blob.data());

@@ -99,7 +99,7 @@ class FakeAgent {
         message.type = type;
         message.value = value;
         message.process.key = key;
-        std::memcpy(message.name, name.data(), name.size());
+        name.copy(message.name, name.size());
         std::span<const int> fds = fd >= 0 ? std::span<const int>(&fd, 1) : std::span<const int>();
         if (!sys::send_with_fds(sys::FdRef(core::kKeeperSocketFd), sys::bytes_of(message), fds).ok())
             ::_exit(8);
