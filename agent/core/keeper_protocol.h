@@ -26,10 +26,10 @@ struct AgentConfig {
     uint8_t is_helper = 0;
     uint8_t has_secret = 0;
     uint8_t log_level = 2;
-    uint8_t safe_mode = 0;                // three crashes in a row: State, List, Kill, Delete, Shutdown only
-    uint8_t auth_unix = 0;                // the unix: listener does the handshake
+    uint8_t safe_mode = 0;  // three crashes in a row: State, List, Kill, Delete, Shutdown only
+    uint8_t auth_unix = 0;  // the unix: listener does the handshake
     CgroupsPathFrom cgroups_path_from = CgroupsPathFrom::kOwn;
-    uint32_t agent_starts = 0;            // 0 for the first agent of this boot
+    uint32_t agent_starts = 0;  // 0 for the first agent of this boot
     uint8_t instance_id[16] = {};
     char cgroup_root[512] = {};  // the sandbox's directory ("/sys/fs/cgroup/berth"), no trailing slash
     char run_dir[128] = {};      // "/run/berth"

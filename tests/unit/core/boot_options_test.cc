@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
-using berth::core::CgroupsPathFrom;
 using berth::core::BootOptions;
+using berth::core::CgroupsPathFrom;
 using berth::core::HelperOptions;
 using berth::core::parse_helper_flags;
 using berth::core::parse_kernel_command_line;
