@@ -57,8 +57,9 @@ Status plan_weight(Planner& p) {
             woken = *asked.idle == 0;
         }
     }
-    if (!idle && p.merged.cpu.shares && (asked_weight || woken)) {
-        p.write("cpu.weight", std::to_string(cpu_weight_from_shares(*p.merged.cpu.shares)));
+    uint64_t shares = p.merged.cpu.shares.value_or(0);  // 0: unset
+    if (!idle && shares != 0 && (asked_weight || woken)) {
+        p.write("cpu.weight", std::to_string(cpu_weight_from_shares(shares)));
     }
     return ok();
 }

@@ -68,6 +68,7 @@ TEST_CASE("cpu: shares, quota, period, burst, idle, sets") {
          {R"({"cpu":{"idle":1}})", "cpu.idle=1"},
          {R"({"cpu":{"idle":1,"shares":512}})", "cpu.idle=1"},
          {R"({"cpu":{"idle":0,"shares":512}})", "cpu.idle=0; cpu.weight=59"},
+         {R"({"cpu":{"idle":0,"shares":0}})", "cpu.idle=0"},  // 0 is no weight
          {R"({"cpu":{"cpus":"0-3,7","mems":"0"}})", "cpuset.cpus=0-3,7; cpuset.mems=0"},
          {R"({"unified":{"cpu.max.burst":"1000"},"cpu":{"burst":5,"quota":1000}})",
           "cpu.max=1000 100000; cpu.max.burst=1000"},
