@@ -117,6 +117,10 @@ Status emit_cgroup_mount(LaunchPlanBuilder& builder, const MountPlanInput& input
     MountOptions options = mount.spec->options;
     if (input.spec->find_namespace(kNewCgroup)) {
         FilesystemMount filesystem{.type = "cgroup2", .source = mount.spec->source, .options = options};
+        // mount(2), which takes more, would make it in the guest's cgroup namespace.
+        if (needs_mount_syscall(filesystem))
+            return invalid(mount.json_path +
+                           ": source or an option of a cgroup mount is longer than 255 bytes");
         emit_filesystem(builder, mount.label, filesystem, "");
     } else {
         FdRequest request;

@@ -16,6 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         return 0;
     }
     GuestFacts facts;
+    for (const char* name : {"tmpfs", "proc", "sysfs", "devpts", "mqueue", "overlay", "cgroup2"})
+        facts.filesystems.push_back({.name = name});
+    facts.block_devices.push_back({.serial = "disk", .path = "/dev/vda"});
     ContainerLaunch launch;
     launch.spec = &*spec;
     launch.facts = &facts;

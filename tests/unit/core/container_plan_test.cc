@@ -312,6 +312,18 @@ TEST_CASE("mounts: cgroup with and without its namespace") {
           "linux.namespaces: the guest's kernel has no cgroup namespaces");
 }
 
+TEST_CASE("mounts: a cgroup's source and options have bounds") {
+    const std::string longest(254, 'x');
+    for (const char* option : {"\"source\": \"", "\"options\": [\"x="}) {
+        std::string begin = std::string(R"({"mounts": [{"destination": "/c", "type": "cgroup", )") + option;
+        std::string end = std::string(begin.ends_with("x=") ? "\"]" : "\"") +
+                          R"(}], "linux": {"namespaces": [{"type": "mount"}, {"type": "cgroup"}]}})";
+        CHECK(plan_error(begin + longest + end) == "");
+        CHECK(plan_error(begin + longest + "xx" + end) ==
+              "mounts[0]: source or an option of a cgroup mount is longer than 255 bytes");
+    }
+}
+
 TEST_CASE("mounts: tmpfs inherits a mode, copies up, and /dev becomes read-only last") {
     GuestFacts facts = guest();
     ContainerSpec spec = parse_patched(R"({"mounts": [
