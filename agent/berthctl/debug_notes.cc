@@ -36,22 +36,23 @@ std::string cpu_mask_of(std::string_view cpu_list) {
 
 void note_creation(const Log& log) {
     if (!log.debug()) return;
-    log.write("debug", "create: the first process enters its cgroup and namespaces (nsexec container setup)");
-    log.write("debug", "create: it sets up its root file system (child process in init())");
+    log.write("debug",
+              "create: the first process entered its cgroup and namespaces (nsexec container setup)");
+    log.write("debug", "create: it set up its root file system (child process in init())");
 }
 
-void note_start(const Log& log) {
+void note_start(const Log& log, bool is_exec) {
     if (!log.debug()) return;
-    log.write("debug", "start: its program is executed (init: closing the pipe to signal completion)");
+    log.write("debug", is_exec ? "exec: it joined the container's namespaces (child process in init())"
+                               : "start: its program runs (init: closing the pipe to signal completion)");
+    if (is_exec) log.write("debug", "exec: its program runs (setns_init: about to exec)");
 }
 
 void note_exec(const Log& log, std::string_view process_json) {
     if (!log.debug()) return;
-    log.write("debug", "exec: a process enters the container's cgroup (nsexec container setup)");
+    log.write("debug", "exec: a process for the container's cgroup is prepared (nsexec container setup)");
     if (std::string mask = cpu_mask_of(initial_cpus(process_json)); !mask.empty())
         log.write("debug", "exec: its CPUs until then (nsexec): affinity: " + mask);
-    log.write("debug", "exec: it joins the container's namespaces (child process in init())");
-    log.write("debug", "exec: its program is executed (setns_init: about to exec)");
 }
 
 }  // namespace berth::ctl

@@ -8,10 +8,11 @@
 
 namespace berth::ctl {
 
+// Each once the agent has done it, or, an exec's, has taken it over.
 void note_creation(const Log& log);
-void note_start(const Log& log);
 // `process_json`: the process of the exec, whose CPUs are told when it names any.
 void note_exec(const Log& log, std::string_view process_json);
+void note_start(const Log& log, bool is_exec);
 
 // "0x5" of "0,2"; empty when it is no list of CPUs, or has one above 1023.
 std::string cpu_mask_of(std::string_view cpu_list);

@@ -100,7 +100,6 @@ core::Result<int> exec(Context& context) {
     // As people write it for other engines: exec ID -- COMMAND.
     if (!words.empty() && words.front() == "--") words = words.subspan(1);
     BERTH_ASSIGN(std::string process, build_process(context.arguments, words, base));
-    note_exec(context.log, process);
     BERTH_ASSIGN(bool terminal, wants_terminal(process));
     pb::task::ExecProcessRequest request;
     request.set_id(id);
@@ -111,8 +110,9 @@ core::Result<int> exec(Context& context) {
     bool detach = context.arguments.has("detach");
     BERTH_ASSIGN(Stdio stdio, choose_stdio(context, request, detach));
     if (context.is_local()) BERTH_TRY(stdio.passing.add_preserved(context.arguments, /*listen=*/false));
-    set_process(request, context, std::move(process), stdio.passing, detach);
+    set_process(request, context, process, stdio.passing, detach);
     BERTH_TRY(task_call<pb::Empty>(context, "Exec", request, stdio.passing.descriptors()));
+    note_exec(context.log, process);
     AttachTarget target{request.id(), request.exec_id(), terminal, !context.arguments.has("no-stdin"),
                         stdio.with_streams};
     if (detach) return exec_detached(context, target);

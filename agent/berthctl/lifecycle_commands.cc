@@ -29,9 +29,9 @@ core::Result<int> start(Context& context) {
     bool may_notify = context.is_local() && request.exec_id().empty();
     Notify notify(may_notify ? context.names.folder(context.user_id) : std::string());
     BERTH_TRY(notify.listen());
-    note_start(context.log);
     BERTH_ASSIGN(pb::task::StartResponse response,
                  task_call<pb::task::StartResponse>(context, "Start", request));
+    note_start(context.log, !request.exec_id().empty());
     BERTH_TRY(notify.wait_ready(response.pid()));
     print_pid(context, context.user_id, response.pid());
     return 0;

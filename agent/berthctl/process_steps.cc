@@ -1,5 +1,6 @@
 #include "agent/berthctl/process_steps.h"
 
+#include "agent/berthctl/debug_notes.h"
 #include "agent/core/text.h"
 #include "proto/containerd/task.pb.h"
 
@@ -48,6 +49,7 @@ core::Result<uint32_t> start(Context& context, const std::string& id, const std:
     request.set_exec_id(exec_id);
     BERTH_ASSIGN(pb::task::StartResponse response,
                  task_call<pb::task::StartResponse>(context, "Start", request));
+    note_start(context.log, !exec_id.empty());
     return response.pid();
 }
 

@@ -58,7 +58,6 @@ core::Result<uint32_t> send_create(Context& context, pb::task::CreateTaskRequest
     const std::string& id = context.user_id;
     request.set_id(id);
     context.agent_id = id;
-    note_creation(context.log);
     core::Result<pb::task::CreateTaskResponse> response =
         task_call<pb::task::CreateTaskResponse>(context, "Create", request, stdio.passing.descriptors());
     if (!response.ok() && response.error().code == core::Code::kAlreadyExists && context.names.has_root()) {
@@ -71,6 +70,7 @@ core::Result<uint32_t> send_create(Context& context, pb::task::CreateTaskRequest
             task_call<pb::task::CreateTaskResponse>(context, "Create", request, stdio.passing.descriptors());
     }
     if (!response.ok()) return std::move(response).error();
+    note_creation(context.log);
     core::Status told = tell_pid(context, response->pid());
     if (!told.ok()) {
         (void)remove(context, request.id(), "");
@@ -120,7 +120,6 @@ core::Result<int> run(Context& context) {
     BERTH_TRY(create_container(context, request, std::move(config), stdio, notify));
     AttachTarget target{request.id(), "", request.terminal(), !context.arguments.has("no-stdin"),
                         stdio.with_streams};
-    note_start(context.log);
     core::Status listening = notify.listen();
     if (!listening.ok()) return remove_after(context, target, std::move(listening).error());
     if (detach) {

@@ -71,14 +71,17 @@ Status check_usage(const Planner& p, bool limit_asked, std::optional<int64_t> li
     if (p.mode != PlanMode::kUpdate || !p.merged.memory.check_before_update.value_or(false)) return ok();
     std::optional<int64_t> used = parse_limit(p.current("memory.current"));
     std::optional<int64_t> swapped = parse_limit(p.current("memory.swap.current"));
-    // As runc: the total first.
-    if (swap.value && limit_asked && limit && used && *swap.value != kNoLimit && *limit != kNoLimit &&
-        above(*used + swapped.value_or(0), *limit + *swap.value)) {
-        return make_error(Code::kFailedPrecondition,
-                          format("memory.swap: %lld is below the %lld bytes of memory and swap in use "
-                                 "(checkBeforeUpdate)",
-                                 static_cast<long long>(*limit + *swap.value),
-                                 static_cast<long long>(*used + swapped.value_or(0))));
+    // As runc: the total first. Unsigned: two limits of unified can be as large as they like.
+    if (swap.value && limit_asked && limit && used && *swap.value != kNoLimit && *limit != kNoLimit) {
+        uint64_t total = static_cast<uint64_t>(*limit) + static_cast<uint64_t>(*swap.value);
+        uint64_t in_use = static_cast<uint64_t>(*used) + static_cast<uint64_t>(swapped.value_or(0));
+        if (in_use > total) {
+            return make_error(
+                Code::kFailedPrecondition,
+                format("memory.swap: %llu is below the %llu bytes of memory and swap in use "
+                       "(checkBeforeUpdate)",
+                       static_cast<unsigned long long>(total), static_cast<unsigned long long>(in_use)));
+        }
     }
     if (limit_asked && limit && used && above(*used, *limit)) {
         return make_error(Code::kFailedPrecondition, "memory.limit: " + std::to_string(*limit) +

@@ -377,6 +377,9 @@ TEST_CASE("checkBeforeUpdate refuses a limit below what is in use") {
         {"", R"({"memory":{"limit":4194304,"swap":4198400,"checkBeforeUpdate":true}})", used,
          "FAILED_PRECONDITION: memory.swap: 4198400 is below the 8454144 bytes of memory and swap in use "
          "(checkBeforeUpdate)"},
+        {"",
+         R"({"memory":{"checkBeforeUpdate":true},"unified":{"memory.max":"4611686018427387904","memory.swap.max":"4611686018427387904"}})",
+         used, "memory.swap.max=4611686018427387904; memory.max=4611686018427387904"},
         {"", R"({"memory":{"checkBeforeUpdate":true},"unified":{"memory.max":"4194304"}})", used,
          "FAILED_PRECONDITION: memory.limit: 4194304 is below the 8388608 bytes in use (checkBeforeUpdate)"},
         {"", R"({"memory":{"limit":4194304}})", used, "memory.max=4194304"},
