@@ -191,6 +191,10 @@ void kills(int containers, uint64_t each) {
             running.insert(id);
         }
     };
+    // The next one starts at once: when all that run end in step, nothing else would ever send an event.
+    auto ended = [&](const std::string& id) {
+        if (counts[id].kills >= each && running.erase(id) > 0) fill();
+    };
     fill();
     double end = seconds_now() + 3000;
     while (seen < wanted) {
@@ -201,7 +205,15 @@ void kills(int containers, uint64_t each) {
         ++attachments;
         for (int left = 1 + rand() % 40; left > 0 && seen < wanted; --left) {
             auto message = events.next(client::deadline_after_ms(300'000));
-            if (!message.ok()) give_up("events: " + message.error().message);
+            if (!message.ok()) {
+                for (const std::string& id : running) {
+                    printf("%s: counted %llu, memory.events has %llu\n", id.c_str(),
+                           static_cast<unsigned long long>(counts[id].kills),
+                           static_cast<unsigned long long>(
+                               number_in(cgroup_of(id) + "/memory.events", "oom_kill")));
+                }
+                give_up("events: " + message.error().message);
+            }
             if (message->has_lost()) {
                 // Too far behind for the log: the totals tell what was missed.
                 for (const v1::ContainerMemory& memory : message->lost().memory()) {
@@ -209,6 +221,7 @@ void kills(int containers, uint64_t each) {
                     seen += memory.memory().total().oom_kill() - count.total;
                     count.kills += memory.memory().total().oom_kill() - count.total;
                     count.total = memory.memory().total().oom_kill();
+                    ended(memory.container_id());
                 }
                 continue;
             }
@@ -221,10 +234,9 @@ void kills(int containers, uint64_t each) {
             seen += event.memory().total_increase().oom_kill();
             count.total = event.memory().total().oom_kill();
             expect_eq(event.container_id() + ": the increases against the total", count.kills, count.total);
-            if (count.kills >= each) running.erase(event.container_id());
+            ended(event.container_id());
         }
         options.position = events.position();
-        fill();
     }
     for (const auto& [id, count] : counts) {
         must_call<task::WaitResponse>(session, "Wait", process(id));
