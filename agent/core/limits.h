@@ -51,11 +51,15 @@ inline constexpr int64_t kLostReportMs =
 
 // Freed memory goes back to the kernel this long after the first of what freed it: once for many deletions.
 inline constexpr int64_t kHeapTrimAfterMs = 1000;
+// The keeper's: whenever half of what it held is gone, descriptors and processes, from so many on.
+inline constexpr size_t kKeeperTrimFrom = 64;
 
 // Events.
 inline constexpr size_t kEventLogEntries = 4096;
 inline constexpr size_t kEventLogBytes = 2u << 20;
 inline constexpr size_t kEventBytes = 4096;
+// What the log has behind its oldest entry goes back to the kernel each time that so much was written.
+inline constexpr size_t kEventLogGiveBackBytes = 32u << 10;
 // Under steady pressure the kernel tells of each memory.events file 100 times a second: increases of low,
 // high and max within this time are one event. OOMs and kills are told at once.
 inline constexpr int64_t kMemoryPressureEventsMs = 100;

@@ -27,7 +27,7 @@ class EventHub {
  public:
     // `memory` is the keeper's memfd, mapped; it outlives this. Opens what an agent before us wrote.
     // False: what was there was damaged and the log begins anew.
-    bool open(std::span<std::byte> memory) { return log_.open(memory); }
+    bool open(std::span<std::byte> memory);
 
     // Gives `event` its number and time (when it has none), logs it, tells the listeners. The number.
     uint64_t emit(v1::Event event, const Container* container);
@@ -41,7 +41,10 @@ class EventHub {
     void remove(EventListener& listener);
 
  private:
+    void give_pages_back();
+
     EventLog log_;
+    size_t bytes_since_given_back_ = 0;
     std::vector<EventListener*> listeners_;
 };
 

@@ -138,4 +138,17 @@ std::optional<std::string> EventLog::read(uint64_t sequence) const {
     return std::string(reinterpret_cast<const char*>(data), s.length);
 }
 
+std::array<std::span<std::byte>, 2> EventLog::unused() const {
+    const Header& h = header();
+    std::span<std::byte> data = memory_.subspan(data_offset_, capacity_);
+    if (h.evicted == h.last) return {data, {}};
+    uint64_t begin = slot(h.evicted + 1).position;
+    uint64_t length = slot(h.last).position + slot(h.last).length - begin;
+    if (length >= capacity_) return {};
+    uint64_t first = begin % capacity_;
+    uint64_t end = (first + length) % capacity_;
+    if (first < end) return {data.first(first), data.subspan(end)};
+    return {data.subspan(end, first - end), {}};
+}
+
 }  // namespace berth::runtime

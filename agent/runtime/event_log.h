@@ -6,6 +6,7 @@
 // clock.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -37,6 +38,11 @@ class EventLog {
 
     // Nothing when the entry was evicted or is still to come.
     std::optional<std::string> read(uint64_t sequence) const;
+
+    // The bytes of the memory that no visible entry uses, whatever they hold; either may be empty. For
+    // whoever gives their pages back: a ring that is long in entries' time would otherwise touch all of its
+    // memory.
+    std::array<std::span<std::byte>, 2> unused() const;
 
  private:
     struct Header;

@@ -249,6 +249,18 @@ void kills(int containers, uint64_t each) {
     expect(attachments > 3, "the client never broke off");
 }
 
+// How much of `file`'s mapping the process of that name has in memory.
+uint64_t mapped_bytes(const std::string& name, const std::string& file) {
+    for (const std::string& pid : list("/proc")) {
+        if (read_file("/proc/" + pid + "/cmdline").find(name) != 0) continue;
+        std::string smaps = read_file("/proc/" + pid + "/smaps");
+        size_t at = smaps.find(file);
+        if (at == std::string::npos) return 0;
+        return strtoull(smaps.c_str() + smaps.find("Rss:", at) + 4, nullptr, 10) << 10;
+    }
+    return 0;
+}
+
 // A watcher that was away for longer than the log reaches is told so, and the totals are right.
 void lost() {
     Session session = connect();
@@ -276,7 +288,7 @@ void lost() {
     exec.set_exec_id("x");
     exec.mutable_spec()->set_type_url(std::string(client::kProcessType));
     exec.mutable_spec()->set_value(R"({"cwd":"/","args":["/bin/true"],"user":{"uid":0,"gid":0}})");
-    for (uint64_t i = 0; i < entries / 2 + 2;) {
+    for (uint64_t i = 0; i < 3 * entries / 2;) {
         for (int ahead = 0; ahead < 64; ++ahead, ++i) {
             begin("Exec", exec.SerializeAsString());
             begin("Delete", process("filler", "x").SerializeAsString());
@@ -289,6 +301,10 @@ void lost() {
         }
         calls.clear();
     }
+    // Three times what the log keeps went through it; the pages of what it does not keep are not kept either.
+    uint64_t kept_bytes = mapped_bytes("berth-agent", "/memfd:memory/events");
+    printf("the log's memory: %llu bytes\n", static_cast<unsigned long long>(kept_bytes));
+    expect(kept_bytes > 0 && kept_bytes <= entries * (16 + 64) + (64 << 10), "the log's memory grows");
     client::EventSubscription::Options options;
     options.memory_only = true;
     options.position.instance_id = info->instance_id();

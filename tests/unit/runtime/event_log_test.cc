@@ -1,11 +1,16 @@
 #include "agent/runtime/event_log.h"
 
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "agent/runtime/event_hub.h"
 #include "tests/support/runtime/single_step.h"
 
 using namespace berth;
@@ -98,6 +103,76 @@ TEST_CASE("the size that the product uses keeps as many entries as it says") {
     std::string text(400, 'e');
     for (int i = 0; i < 6000; ++i) append(log, text);
     CHECK(log.last_sequence() - log.first_sequence() + 1 == limits::kEventLogEntries);
+}
+
+// Long entries fill the ring, of short ones it holds all that it may keep in a part of a lap.
+TEST_CASE("what is told to be unused is of no visible entry, and all that is not is used") {
+    for (size_t longest : {1500, 200}) {
+        auto memory = std::make_unique<Memory>();
+        auto log = std::make_unique<EventLog>();
+        log->open(memory->span(), kEntries);
+        CHECK(log->unused()[0].size() == 5000);
+        bool two_parts = false;
+        for (uint64_t n = 1; n <= 1000; ++n) {
+            append(*log, entry(n).substr(0, 1 + n * 397 % longest));
+            size_t visible = 0;
+            size_t unused = 0;
+            for (std::span<std::byte> bytes : log->unused()) {
+                unused += bytes.size();
+                std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
+            }
+            two_parts |= !log->unused()[0].empty() && !log->unused()[1].empty();
+            if (n % 3 == 0) {
+                log = std::make_unique<EventLog>();
+                REQUIRE(log->open(memory->span(), kEntries));
+            }
+            for (uint64_t kept = log->first_sequence(); kept <= n; ++kept) {
+                visible += log->read(kept)->size();
+                CHECK(log->read(kept) == entry(kept).substr(0, 1 + kept * 397 % longest));
+            }
+            // What alignment and the end of a lap leave over belongs to neither.
+            CHECK(unused + visible <= 5000);
+            CHECK(unused + visible + 8 * kEntries + longest >= 5000);
+        }
+        CHECK(two_parts == (longest == 200));
+    }
+}
+
+TEST_CASE("a hub's log of a memfd keeps few pages, however many events went through it") {
+    int fd = memfd_create("events", MFD_CLOEXEC);
+    REQUIRE(fd >= 0);
+    REQUIRE(ftruncate(fd, limits::kEventLogBytes) == 0);
+    void* mapped = mmap(nullptr, limits::kEventLogBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    REQUIRE(mapped != MAP_FAILED);
+    std::span<std::byte> memory(static_cast<std::byte*>(mapped), limits::kEventLogBytes);
+    auto hub = std::make_unique<runtime::EventHub>();
+    CHECK(hub->open(memory));
+    v1::Event event;
+    event.set_container_id("a-container");
+    event.mutable_deleted();
+    size_t most = 0;
+    for (int i = 0; i < 100'000; ++i) {
+        hub->emit(event, nullptr);
+        if (i % 1000 != 0) continue;
+        struct stat status {};
+        REQUIRE(fstat(fd, &status) == 0);
+        most = std::max(most, static_cast<size_t>(status.st_blocks) * 512);
+    }
+    size_t live = limits::kEventLogEntries * (16 + hub->read(hub->last_sequence())->size() + 8);
+    CHECK(most <= live + limits::kEventLogGiveBackBytes + 3 * 4096);
+    CHECK(hub->last_sequence() - hub->first_sequence() + 1 == limits::kEventLogEntries);
+    // Every entry is whole, also for the agent that comes after.
+    for (int round = 0; round < 2; ++round) {
+        for (uint64_t n = hub->first_sequence(); n <= hub->last_sequence(); ++n) {
+            v1::Event kept;
+            REQUIRE(kept.ParseFromString(*hub->read(n)));
+            REQUIRE(kept.sequence() == n);
+        }
+        hub = std::make_unique<runtime::EventHub>();
+        CHECK(hub->open(memory));
+    }
+    munmap(mapped, limits::kEventLogBytes);
+    close(fd);
 }
 
 TEST_CASE("damage and another geometry begin a new log") {
