@@ -1,15 +1,18 @@
 #include "agent/keeper/keeper.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "agent/core/limits.h"
 #include "agent/core/text.h"
 #include "agent/keeper/children.h"
 #include "agent/sys/log.h"
@@ -71,8 +74,19 @@ core::Result<core::ShutdownMode> Keeper::run() {
         if (ready.signals) reap(now_ns);
         if (ready.agent) drain_agent(now_ns);
         enforce_deadlines(now_ns);
+        give_freed_memory_back();
     }
     return *stop_;
+}
+
+// malloc would keep for ever what the most processes that there ever were have needed. At each halving: the
+// cost is shared by all that went.
+void Keeper::give_freed_memory_back() {
+    size_t held = store_.size() + exits_.size();
+    most_held_ = std::max(most_held_, held);
+    if (most_held_ < limits::kKeeperTrimFrom || held > most_held_ / 2) return;
+    most_held_ = held;
+    ::malloc_trim(0);
 }
 
 // ---- Waiting

@@ -86,10 +86,12 @@ class Keeper {
     void on_agent_message(const core::KeeperMessage& message, std::vector<sys::UniqueFd> fds, int64_t now_ns);
     void store(std::string_view name, std::vector<sys::UniqueFd> fds);
     void flush_agent(int64_t now_ns);
+    void give_freed_memory_back();
 
     KeeperSetup setup_;
     FdStore store_;
     ExitTable exits_;
+    size_t most_held_ = 0;  // descriptors and processes, since memory was last given back
     const core::ClassKeys& keys_;
     sys::UniqueFd signals_;
     Child agent_;

@@ -17,6 +17,12 @@ using sys::LogLevel;
 constexpr int64_t kAgentGraceNs = 2'000'000'000;
 // A killed spawner that is still there holds up no agent for longer.
 constexpr int64_t kSpawnerGraceNs = 1'000'000'000;
+// Of each size malloc keeps seven freed blocks by default, wherever they lie, and a page with one of them in
+// it cannot go back to the kernel: after many containers these are most of the agent's heap. So it keeps two,
+// of small sizes, which costs next to nothing in time (the GNU C library's manual, "Memory Allocation
+// Tunables").
+constexpr const char* kAgentTunables =
+    "GLIBC_TUNABLES=glibc.malloc.tcache_count=2:glibc.malloc.tcache_max=512";
 // What the kernel is short of may be there again then.
 constexpr int64_t kStartRetryNs = 20'000'000;
 
@@ -37,7 +43,7 @@ void Keeper::start_agent(int64_t now_ns) {
     config.agent_starts = agent_starts_;
     std::strncpy(config.last_crash, last_crash_.c_str(), sizeof config.last_crash - 1);
     const char* argv[] = {"berth-agent", nullptr};
-    const char* envp[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
+    const char* envp[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", kAgentTunables, nullptr};
     int fd = pair.ok() ? pair->second.get() : -1;
     core::Result<pid_t> pid = pair.ok() ? start_child({.program = setup_.program.c_str(),
                                                        .fallback = "/proc/self/exe",
