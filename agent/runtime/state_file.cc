@@ -194,14 +194,10 @@ core::Result<std::string> read_state_file(const std::string& run_dir, const std:
     return content;
 }
 
-void remove_state(const std::string& run_dir, const std::string& id) {
-    // The container's own mounts were in its own mount namespace: what is left here are empty directories and
-    // our files.
-    constexpr int kDepth = 6;
-    std::string own = directory_of(run_dir, id);
-    for (const char* name : {"/state", "/config.json"}) unlink((own + name).c_str());
-    if (rmdir(own.c_str()) != 0 && errno != ENOENT) remove_below(AT_FDCWD, own.c_str(), kDepth);
-    std::string bundle = run_dir + "/bundles/" + id;
+namespace {
+
+// The container's own mounts were in its own mount namespace: what is left here are empty directories.
+void remove_bundle(const std::string& bundle) {
     // Most have a root alone, and it is empty: no folder needs to be read for that.
     if (rmdir((bundle + "/rootfs").c_str()) == 0 && rmdir(bundle.c_str()) == 0) return;
     for (const char* below : {"/mounts", "/rootfs"}) {
@@ -216,6 +212,17 @@ void remove_state(const std::string& run_dir, const std::string& id) {
         rmdir(path.c_str());
     }
     rmdir(bundle.c_str());
+}
+
+}  // namespace
+
+// The state goes last: killed in here, the next agent finds it and knows whose the rest is.
+void remove_state(const std::string& run_dir, const std::string& id) {
+    constexpr int kDepth = 6;
+    remove_bundle(run_dir + "/bundles/" + id);
+    std::string own = directory_of(run_dir, id);
+    for (const char* name : {"/state", "/config.json"}) unlink((own + name).c_str());
+    if (rmdir(own.c_str()) != 0 && errno != ENOENT) remove_below(AT_FDCWD, own.c_str(), kDepth);
 }
 
 core::Result<std::vector<std::string>> list_states(const std::string& run_dir) {

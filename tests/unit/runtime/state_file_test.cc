@@ -10,6 +10,7 @@
 #include <string>
 
 #include "agent/core/limits.h"
+#include "tests/support/runtime/single_step.h"
 
 using namespace berth;
 
@@ -146,6 +147,31 @@ TEST_CASE("removal takes our own empty folders and nothing that a caller put bes
     std::ofstream(bundle + "/rootfs/file") << "theirs";
     runtime::remove_state(run.path, "web");
     CHECK(exists(bundle + "/rootfs/file"));
+}
+
+TEST_CASE(
+    "killed between any two instructions of its removal, a container is still known by what is left of it") {
+    for (bool has_mounts : {false, true}) {
+        Folder run;
+        REQUIRE(runtime::make_state_directories(run.path).ok());
+        runtime::StateLog log;
+        runtime::OpenStateFile open;
+        REQUIRE(log.append(run.path, "web", "whole", &open).ok());
+        REQUIRE(runtime::write_state_file(run.path, "web", "config.json", "{}").ok());
+        const std::string bundle = run.path + "/bundles/web";
+        REQUIRE(mkdir(bundle.c_str(), 0700) == 0);
+        REQUIRE(mkdir((bundle + "/rootfs").c_str(), 0700) == 0);
+        if (has_mounts) {
+            REQUIRE(mkdir((bundle + "/mounts").c_str(), 0700) == 0);
+            REQUIRE(mkdir((bundle + "/mounts/0").c_str(), 0700) == 0);
+        }
+        bool is_known = true;
+        test::single_step([&] { runtime::remove_state(run.path, "web"); },
+                          [&] { is_known &= !exists(bundle) || exists(run.path + "/state/web"); });
+        CHECK(is_known);
+        CHECK(!exists(bundle));
+        CHECK(!exists(run.path + "/state/web"));
+    }
 }
 
 TEST_CASE("changes are added to the state that they follow") {
