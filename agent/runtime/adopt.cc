@@ -9,13 +9,13 @@
 #include <cerrno>
 #include <csignal>
 #include <map>
-#include <set>
 
 #include "agent/core/cgroup_mount.h"
 #include "agent/core/cgroup_path.h"
 #include "agent/core/text.h"
 #include "agent/runtime/cgroup_teardown.h"
 #include "agent/runtime/guest_facts.h"
+#include "agent/runtime/log_replay.h"
 #include "agent/runtime/runtime.h"
 #include "agent/runtime/state_file.h"
 #include "agent/runtime/stdio.h"
@@ -33,24 +33,6 @@ core::MemoryEvents counters_of(const pb::state::MemoryCounters& from) {
     counters.oom = from.oom();
     counters.oom_kill = from.oom_kill();
     counters.oom_group_kill = from.oom_group_kill();
-    return counters;
-}
-
-core::MemoryEvents counters_of(const v1::MemoryCounters& from) {
-    core::MemoryEvents counters;
-    counters.low = from.low();
-    counters.high = from.high();
-    counters.max = from.max();
-    counters.oom = from.oom();
-    counters.oom_kill = from.oom_kill();
-    counters.oom_group_kill = from.oom_group_kill();
-    for (const pb::Counter& other : from.other()) {
-        if (other.key() == "sock_throttled") {
-            counters.sock_throttled = other.value();
-        } else {
-            counters.others.emplace_back(other.key(), other.value());
-        }
-    }
     return counters;
 }
 
@@ -90,32 +72,6 @@ bool has_ended_well(sys::FdRef gate) {
 }
 
 }  // namespace
-
-// What the log says and the state files do not, of an agent that ended between the two; and the reverse.
-class Runtime::LogReplay {
- public:
-    explicit LogReplay(Runtime& runtime) : runtime_(runtime) {}
-
-    // Facts that were logged, and whose state file our predecessor did not get to write.
-    void read();
-    // States that were written, and whose event it did not get to log. After read(), before anything newer.
-    void tell();
-    // Deletions that were told, and whose last traces it did not get to remove. Once the streams are adopted.
-    void finish_deletions();
-
- private:
-    static std::string name_of(v1::Event::WhatCase what, const std::string& id, const std::string& exec_id) {
-        return core::format("%d %s/%s", static_cast<int>(what), id.c_str(), exec_id.c_str());
-    }
-    void take_exit(Container& container, Process& process, const v1::Event& event);
-    void tell_process(Container& container, Process& process, bool has_all);
-
-    Runtime& runtime_;
-    std::set<std::string> told_;
-    std::set<std::pair<std::string, std::string>> deleted_;
-    int64_t oldest_ns_ = 0;  // time of the oldest event that is kept
-    uint64_t last_ = 0;      // number of the newest event of our predecessors
-};
 
 core::Status Runtime::adopt(Welcome& welcome) {
     BERTH_TRY(make_state_directories(config_.run_dir));
@@ -347,87 +303,6 @@ void Runtime::settle_freezer(Container& container) {
     } else {
         container.paused = false;
         save_or_log(container);
-    }
-}
-
-void Runtime::LogReplay::read() {
-    EventHub& events = runtime_.events_;
-    last_ = events.last_sequence();
-    for (uint64_t sequence = events.first_sequence(); sequence <= events.last_sequence(); ++sequence) {
-        auto encoded = events.read(sequence);
-        v1::Event event;
-        if (!encoded || !event.ParseFromString(*encoded)) continue;
-        if (oldest_ns_ == 0) oldest_ns_ = sequence == 1 ? INT64_MIN : event.time_unix_ns();
-        auto found = runtime_.containers_.find(event.container_id());
-        if (found == runtime_.containers_.end()) continue;
-        Container& container = *found->second;
-        if (event.time_unix_ns() < container.created_at_ns) continue;  // of an older container of that id
-        told_.insert(name_of(event.what_case(), event.container_id(), event.exec_id()));
-        if (event.has_deleted()) deleted_.emplace(event.container_id(), event.exec_id());
-        // The last one is read again: it has the counters that the state file has no field for.
-        if (event.has_memory() && sequence >= container.memory_sequence) {
-            container.memory_total = counters_of(event.memory().total());
-            container.memory_local = counters_of(event.memory().local());
-            container.memory_sequence = sequence;
-        }
-        Process* process = container.find_process(event.exec_id());
-        if (process != nullptr && event.has_exited()) take_exit(container, *process, event);
-    }
-}
-
-void Runtime::LogReplay::take_exit(Container& container, Process& process, const v1::Event& event) {
-    if (process.exit || event.exited().pid() != static_cast<uint32_t>(process.pid)) return;
-    process.exit = ExitRecord{event.exited().exit_status(), event.exited().exited_at_unix_ns(),
-                              event.exited().oom_likely()};
-    process.status = TaskStatus::kStopped;
-    runtime_.keys_.erase(process.key);  // the keeper's own report of it is acknowledged as nobody's
-    runtime_.save_or_log(container);
-}
-
-void Runtime::LogReplay::tell() {
-    for (auto& [id, container] : runtime_.containers_) {
-        // What was evicted from the log was told.
-        bool has_all = oldest_ns_ < container->created_at_ns;
-        tell_process(*container, container->init(), has_all);
-        for (const auto& [exec_id, process] : container->execs) tell_process(*container, *process, has_all);
-    }
-}
-
-void Runtime::LogReplay::tell_process(Container& container, Process& process, bool has_all) {
-    const std::string& id = container.id.text();
-    const std::string& exec_id = process.exec_id().text();
-    auto is_told = [&](v1::Event::WhatCase what) { return told_.contains(name_of(what, id, exec_id)); };
-    auto pid = static_cast<uint32_t>(process.pid);
-    if (has_all && process.is_init() && !is_told(v1::Event::kCreated)) {
-        v1::Event event = container.event(process.exec_id());
-        event.mutable_created()->set_pid(pid);
-        runtime_.events_.emit(std::move(event), &container);
-    }
-    // These two are known exactly, however long ago the container was created and what was evicted since.
-    if (!process.is_init() && process.added_sequence > last_) {
-        v1::Event event = container.event(process.exec_id());
-        event.mutable_exec_added();
-        runtime_.events_.emit(std::move(event), &container);
-    }
-    bool start_is_told = process.start_sequence != 0 && process.start_sequence <= last_;
-    if (process.status == TaskStatus::kRunning && !start_is_told) runtime_.tell_start(container, process);
-}
-
-void Runtime::LogReplay::finish_deletions() {
-    for (const auto& [id, exec_id] : deleted_) {
-        auto found = runtime_.containers_.find(id);
-        if (found == runtime_.containers_.end()) continue;
-        std::shared_ptr<Container> container = found->second;
-        Process* process = container->find_process(exec_id);
-        // One without an exit is a newer exec of the same id.
-        if (process == nullptr || !process->exit) continue;
-        if (process->is_init()) {
-            runtime_.forget(*container);
-        } else {
-            runtime_.release_process(*container, *process);
-            container->execs.erase(exec_id);
-            runtime_.save_or_log(*container);
-        }
     }
 }
 
