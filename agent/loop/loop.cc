@@ -85,6 +85,12 @@ void Loop::sendmsg(Op& op, int fd, const msghdr* message) {
     io_uring_sqe_set_data(sqe, &op);
 }
 
+void Loop::openat2(Op& op, const char* path, open_how& how) {
+    io_uring_sqe* sqe = begin(op);
+    io_uring_prep_openat2(sqe, AT_FDCWD, path, &how);
+    io_uring_sqe_set_data(sqe, &op);
+}
+
 void Loop::read(Op& op, int fd, std::span<std::byte> into, int64_t offset) {
     io_uring_sqe* sqe = begin(op);
     io_uring_prep_read(sqe, fd, into.data(), static_cast<unsigned>(into.size()),

@@ -6,6 +6,7 @@
 // pending) or cancel others.
 #pragma once
 
+#include <linux/openat2.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -121,6 +122,9 @@ class Loop {
     Loop& operator=(const Loop&) = delete;
 
     // Starting an operation that is pending is a bug. Buffers must stay valid until the completion.
+    // The completion is a descriptor, the caller's from then on. For what may lie on a file system that does
+    // not answer. `path` and `how` must stay valid until then.
+    void openat2(Op& op, const char* path, open_how& how);
     void recv(Op& op, int fd, std::span<std::byte> into);
     void send(Op& op, int fd, std::span<const std::byte> data);     // MSG_NOSIGNAL; may be short
     void recvmsg(Op& op, int fd, msghdr* message, unsigned flags);  // MSG_CMSG_CLOEXEC is added

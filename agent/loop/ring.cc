@@ -13,9 +13,10 @@ namespace berth::loop {
 namespace {
 
 // What Loop asks for (loop.cc).
-constexpr uint8_t kOperations[] = {
-    IORING_OP_RECV,  IORING_OP_SEND,     IORING_OP_RECVMSG, IORING_OP_SENDMSG, IORING_OP_READ,
-    IORING_OP_WRITE, IORING_OP_POLL_ADD, IORING_OP_ACCEPT,  IORING_OP_CONNECT, IORING_OP_ASYNC_CANCEL};
+constexpr uint8_t kOperations[] = {IORING_OP_RECV,         IORING_OP_SEND,   IORING_OP_RECVMSG,
+                                   IORING_OP_SENDMSG,      IORING_OP_READ,   IORING_OP_WRITE,
+                                   IORING_OP_POLL_ADD,     IORING_OP_ACCEPT, IORING_OP_CONNECT,
+                                   IORING_OP_ASYNC_CANCEL, IORING_OP_OPENAT2};
 
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
 

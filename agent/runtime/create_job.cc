@@ -1,8 +1,6 @@
 #include "agent/runtime/create_job.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 #include <cerrno>
 #include <csignal>
@@ -40,84 +38,9 @@ CreateJob::CreateJob(Runtime& runtime, Container& container, CreateRequest reque
 
 CreateJob::~CreateJob() = default;
 
-void CreateJob::begin() {
-    if (!request_->spec_json.empty()) {
-        std::string json = std::move(request_->spec_json);
-        return proceed(json);
-    }
-    if (auto opened = open_config(); !opened.ok()) return fail(std::move(opened).error());
-    runtime_.loop().read(read_op_, config_fd_.get(), std::as_writable_bytes(std::span(config_)), 0);
-}
-
-core::Status CreateJob::open_config() {
-    if (request_->bundle.empty() || request_->bundle.front() != '/') {
-        return core::invalid(
-            "bundle: without a spec in options it must be an absolute directory of the guest");
-    }
-    std::string path = request_->bundle + "/config.json";
-    // O_NONBLOCK: a FIFO in its place must not hold the agent. The content is read by the ring.
-    config_fd_.reset(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    struct stat found {};
-    if (!config_fd_.valid() || fstat(config_fd_.get(), &found) != 0)
-        return core::errno_error(errno, "open " + path);
-    if (!S_ISREG(found.st_mode)) return core::invalid(path + ": not a regular file");
-    if (found.st_size <= 0 || static_cast<uint64_t>(found.st_size) > limits::kSpecJsonBytes) {
-        return core::invalid(format("%s: %lld bytes, from 1 to %zu are allowed", path.c_str(),
-                                    static_cast<long long>(found.st_size), limits::kSpecJsonBytes));
-    }
-    config_.resize(static_cast<size_t>(found.st_size));
-    return core::ok();
-}
-
-void CreateJob::on_config_read(loop::Op&, int32_t result) {
-    if (failing_) return roll_back();
-    if (result < 0) return fail(core::errno_error(-result, "read " + request_->bundle + "/config.json"));
-    config_read_ += static_cast<size_t>(result);
-    if (result > 0 && config_read_ < config_.size()) {
-        auto rest = std::as_writable_bytes(std::span(config_)).subspan(config_read_);
-        return runtime_.loop().read(read_op_, config_fd_.get(), rest, static_cast<int64_t>(config_read_));
-    }
-    config_.resize(config_read_);
-    config_fd_.reset();
-    std::string json = std::move(config_);
-    proceed(json);
-}
-
-void CreateJob::proceed(std::string_view json) {
-    Plans plans;
-    if (auto planned = plan(json, plans); !planned.ok()) return fail(std::move(planned).error());
-    if (auto applied = apply(json, plans); !applied.ok()) return fail(std::move(applied).error());
-}
-
-namespace {
-
-// The root of a mount namespace that is joined becomes the container's: never that of the machine.
-core::Status check_joined_mounts(const core::ContainerSpec& spec) {
-    const core::NamespaceSpec* joined = spec.find_namespace(core::kNewMount);
-    if (joined == nullptr || joined->path.empty()) return core::ok();
-    struct stat asked {};
-    // O_PATH: what is no namespace, such as a FIFO, must not hold the agent.
-    sys::UniqueFd fd(open(joined->path.c_str(), O_PATH | O_CLOEXEC));
-    if (!fd.valid() || fstat(fd.get(), &asked) != 0) return core::ok();  // the launch names what is wrong
-    for (const char* own : {"/proc/self/ns/mnt", "/proc/1/ns/mnt"}) {
-        struct stat found {};
-        sys::UniqueFd other(open(own, O_PATH | O_CLOEXEC));
-        if (!other.valid() || fstat(other.get(), &found) != 0)
-            return core::make_error(Code::kInternal, format("%s cannot be looked at", own));
-        if (found.st_ino == asked.st_ino && found.st_dev == asked.st_dev)
-            return core::invalid(format("linux.namespaces: %s is this machine's own mount namespace",
-                                        quoted(joined->path).c_str()));
-    }
-    return core::ok();
-}
-
-}  // namespace
-
-core::Status CreateJob::plan(std::string_view json, Plans& plans) {
+core::Status CreateJob::plan(Plans& plans) {
     CreateRequest& request = *request_;
-    BERTH_ASSIGN(plans.spec, core::parse_container_spec(json));
     core::ContainerSpec& spec = plans.spec;
-    BERTH_TRY(container_.is_owners ? check_joined_mounts(spec) : core::refuse_owners_requests(spec));
     BERTH_TRY(complete_user_namespace(spec));
     // containerd says it in the request, the spec says it in process.terminal: either is enough.
     request.stdio.terminal = request.stdio.terminal || spec.process.terminal;
@@ -153,55 +76,15 @@ core::Status CreateJob::plan(std::string_view json, Plans& plans) {
     launch.spec = &spec;
     launch.facts = &facts;
     launch.id = container_.id.text();
-    launch.bundle_dir = runtime_.config().run_dir + ("/bundles/" + container_.id.text());
-    // With the spec in the request `bundle` is only a name of the host's; else it is where config.json lay.
-    launch.source_bundle = config_read_ != 0 ? request.bundle : request.source_bundle;
+    launch.bundle_dir = plans.bundle_dir;
+    launch.source_bundle = plans.source_bundle;
     launch.rootfs = request.rootfs;
-    BERTH_TRY(
-        check_bind_sources(core::bind_sources_to_check(
-                               spec, launch.source_bundle.empty() ? launch.bundle_dir : launch.source_bundle),
-                           facts));
     launch.stdio = Runtime::stdio_layout(request.stdio, request.passed.files);
     BERTH_ASSIGN(container_.seccomp_profile, runtime_.seccomp_.profile(spec));
     launch.seccomp = runtime_.seccomp_programs(container_);
     BERTH_ASSIGN(plans.launch, core::plan_container(launch));
     BERTH_ASSIGN(container_.root_place, core::root_place_of(launch));
     return core::ok();
-}
-
-core::Status CreateJob::check_bind_sources(const std::vector<std::string>& sources,
-                                           const core::GuestFacts& facts) {
-    for (const std::string& source : sources) {
-        sys::UniqueFd fd(open(source.c_str(), O_PATH | O_CLOEXEC));
-        struct stat found {};
-        if (!fd.valid() || fstat(fd.get(), &found) != 0)
-            continue;  // the mount step names what is wrong with it
-        BERTH_TRY(core::check_bind_source(source, found.st_mode, facts));
-        if (S_ISCHR(found.st_mode)) BERTH_TRY(check_bound_device(source, found));
-        // Where symlinks lead, too: the planner knows the text only.
-        char real[limits::kPathBytes + 1];
-        ssize_t length = readlink(format("/proc/self/fd/%d", fd.get()).c_str(), real, sizeof real);
-        std::string_view path(real, length > 0 ? static_cast<size_t>(length) : 0);
-        std::string own = facts.agent_dir + "/bundles/" + container_.id.text();
-        bool is_agents = path == facts.agent_dir || path.starts_with(facts.agent_dir + "/");
-        if (is_agents && path != own && !path.starts_with(own + "/")) {
-            return make_error(Code::kPermissionDenied,
-                              format("mounts: %s leads into the agent's %s", quoted(source).c_str(),
-                                     facts.agent_dir.c_str()));
-        }
-    }
-    return core::ok();
-}
-
-core::Status CreateJob::check_bound_device(const std::string& source, const struct stat& found) {
-    if (container_.is_owners) return core::ok();
-    core::DeviceNodeRequest node;
-    node.path = source;
-    node.major = major(found.st_rdev);
-    node.minor = minor(found.st_rdev);
-    bool exists =
-        core::needs_existence(node) && char_device_exists(major(found.st_rdev), minor(found.st_rdev));
-    return core::check_device_node(node, "bind source", exists);
 }
 
 core::Status CreateJob::plan_devices(const core::ContainerSpec& spec) {
@@ -335,8 +218,9 @@ void CreateJob::fail(core::Error error) {
     if (failing_) return;
     failing_ = true;
     error_ = std::move(error);
-    if (read_op_.pending()) {
-        runtime_.loop().cancel(read_op_);  // on_config_read goes on
+    for (loop::Op* op : {&open_op_, &read_op_}) {
+        if (!op->pending()) continue;
+        runtime_.loop().cancel(*op);  // its handler goes on
         return;
     }
     roll_back();

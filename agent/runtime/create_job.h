@@ -1,16 +1,18 @@
 // Create, from a request to a process that waits behind its gate.
 //
-//   read config.json (when the request has none) -> plan everything -> intent on disk -> cgroups, limits,
-//   device program, memory.events armed -> stdio -> spawner -> the child's set-up -> kReady -> state on disk
+//   read config.json (when the request has none) -> look at bind sources -> plan everything -> intent on disk
+//   -> cgroups, limits, device program, memory.events armed -> stdio -> spawner -> the child's set-up ->
+//   kReady -> state on disk
 //   -> event -> answer
 //
 // A failure at any point takes back, in reverse, what was done, and only then is it answered.
 #pragma once
 
-#include <sys/stat.h>
+#include <linux/openat2.h>
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/core/cgroup_path.h"
 #include "agent/core/cgroup_plan.h"
@@ -47,13 +49,22 @@ class CreateJob {
 
  private:
     struct Plans;
-    core::Status open_config();
+    // A path of the request's, which may lie on a file system that does not answer: opened by the ring.
+    struct Look {
+        std::string path;
+        bool is_joined_mounts = false;  // linux.namespaces; else a bind source
+    };
+    void open_by_ring(const std::string& path, uint64_t flags);
+    void on_opened(loop::Op& op, int32_t result);
+    core::Status take_config(sys::UniqueFd fd, int32_t result);
     void on_config_read(loop::Op& op, int32_t result);
-    void proceed(std::string_view json);
-    core::Status plan(std::string_view json, Plans& plans);
+    void proceed();
+    core::Status read_spec();
+    void look_at_next();
+    core::Status plan(Plans& plans);
     core::Status plan_devices(const core::ContainerSpec& spec);
-    core::Status check_bind_sources(const std::vector<std::string>& sources, const core::GuestFacts& facts);
-    core::Status check_bound_device(const std::string& source, const struct stat& found);
+    core::Status check_bind_source(const std::string& source, const sys::UniqueFd& fd);
+    core::Status check_bound_device(const std::string& source, uint32_t major, uint32_t minor);
     core::Status apply(std::string_view json, Plans& plans);
     core::Status plan_cgroup(Plans& plans, const core::CgroupPowers& powers) const;
     core::Status make_cgroups(Plans& plans);
@@ -78,9 +89,14 @@ class CreateJob {
     std::shared_ptr<const DeviceProgram>
         device_program_;  // loaded before the clone, attached when the set-up is done
     core::Error error_;
+    std::string open_path_;
+    open_how open_how_{};
+    loop::Op open_op_{loop::Op::to<&CreateJob::on_opened>(), this};
     sys::UniqueFd config_fd_;
     std::string config_;
     size_t config_read_ = 0;
+    std::unique_ptr<Plans> plans_;
+    std::vector<Look> looks_;  // what is still to be looked at, the next one last
     loop::Op read_op_{loop::Op::to<&CreateJob::on_config_read>(), this};
 };
 

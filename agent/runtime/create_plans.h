@@ -3,6 +3,7 @@
 
 #include <linux/bpf.h>
 
+#include <string>
 #include <vector>
 
 #include "agent/core/cgroup_path.h"
@@ -15,6 +16,8 @@ namespace berth::runtime {
 
 struct CreateJob::Plans {
     core::ContainerSpec spec;
+    std::string bundle_dir;     // ours
+    std::string source_bundle;  // what relative sources begin at; empty: bundle_dir
     core::CgroupLayout layout;
     core::CgroupPlan cgroup;
     std::vector<bpf_insn> device_filter;

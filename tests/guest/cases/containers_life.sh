@@ -362,3 +362,16 @@ case_shared_pid_namespace() {
     gone b
     wait_for 5 no_zombie || fail "a zombie is left"
 }
+
+case_a_file_system_that_does_not_answer_holds_nobody() {
+    make_rootfs
+    mkdir -p /run/hung
+    hung_fs /run/hung >/run/hung.out &
+    server=$!
+    for i in $(seq 100); do grep -q mounted /run/hung.out && break; sleep 0.1; done
+    # Nothing may ask it for its root either.
+    agent_calls hung /run/hung $server || fail "agent_calls hung"
+    wait $server
+    umount /run/hung || fail "it is still mounted somewhere"
+    rm -r /run/hung /run/hung.out
+}

@@ -1,6 +1,7 @@
 // Cases that need more of the agent than berthctl offers at once: calls in parallel, subscriptions that break
 // off, exact counts. Each word is one case; the exit status is 0 when it holds, and the reason is on standard
 // error.
+#include <csignal>
 #include <ctime>
 #include <map>
 #include <set>
@@ -381,6 +382,68 @@ void stats_cost(int count) {
     for (int i = 0; i < count; ++i) remove(session, "cost" + std::to_string(i));
 }
 
+// ---- a file system that does not answer ----
+
+// Creates whose config.json or bind source lies on `directory`, which `server` serves without ever answering.
+void hung(const std::string& directory, pid_t server) {
+    Session waiting = connect();
+    Session other = connect();
+    must(waiting.connect());
+    task::CreateTaskRequest of_bundle;
+    of_bundle.set_id("of-bundle");
+    of_bundle.set_bundle(directory + "/bundle");
+    task::CreateTaskRequest of_bind;
+    of_bind.set_id("of-bind");
+    Spec spec;
+    spec.mounts =
+        R"(,{"destination":"/data","type":"bind","source":")" + directory + R"(/data","options":["bind"]})";
+    of_bind.mutable_options()->set_type_url(std::string(client::kSpecType));
+    of_bind.mutable_options()->set_value(spec.json());
+    std::vector<uint32_t> calls;
+    for (const task::CreateTaskRequest& request : {of_bundle, of_bind}) {
+        auto call =
+            waiting.rpc()->begin_unary(client::kTaskService, "Create", request.SerializeAsString(), {});
+        expect(call.ok(), "Create cannot be sent");
+        calls.push_back(*call);
+    }
+    // The rest of the agent's work goes on.
+    client::CallOptions soon;
+    soon.timeout_ms = 60'000;
+    must(other.connect());
+    for (int i = 0; i < 20; ++i) {
+        auto info = client::call<v1::InfoResponse>(*other.rpc(), client::kGuestService, "Info",
+                                                   v1::InfoRequest(), soon);
+        expect(info.ok(), "Info: " + (info.ok() ? "" : info.error().message));
+    }
+    must(create(other, "beside", Spec()));
+    start(other, "beside");
+    remove(other, "beside");
+    // So does the deadline of a third.
+    of_bundle.set_id("with-deadline");
+    soon.timeout_ms = 300;
+    auto late =
+        client::call<task::CreateTaskResponse>(*other.rpc(), client::kTaskService, "Create", of_bundle, soon);
+    expect(!late.ok() && late.error().code == core::Code::kDeadlineExceeded,
+           "a create with a deadline: " + (late.ok() ? "was done" : late.error().message));
+    for (uint32_t call : calls)
+        expect(!waiting.rpc()->has_answer(call), "answered before the file system was");
+    expect(kill(server, SIGKILL) == 0, "the server was gone");
+    for (uint32_t call : calls) {
+        while (!waiting.rpc()->has_answer(call)) must(waiting.rpc()->pump(client::deadline_after_ms(60'000)));
+        auto answer = waiting.rpc()->take_answer(call);
+        expect(!answer.ok(), "a create from a file system that is gone was done");
+        printf("%s\n", answer.error().message.c_str());
+        expect(answer.error().message.find(directory) != std::string::npos, "it does not say where");
+    }
+    for (const char* id : {"of-bundle", "of-bind", "with-deadline"}) {
+        wait_until(std::string(id) + " is left behind", [&, id = std::string(id)] {
+            auto state = other.call<task::StateResponse>(client::kTaskService, "State", process(id));
+            return !state.ok() && state.error().code == core::Code::kNotFound;
+        });
+        expect(access(cgroup_of(id).c_str(), F_OK) != 0, cgroup_of(id) + " is left behind");
+    }
+}
+
 }  // namespace
 
 #include "tests/guest/programs/agent_calls_events.h"
@@ -406,8 +469,13 @@ int main(int argc, char** argv) {
         lost();
     } else if (word == "pressure") {
         pressure();
+    } else if (word == "hung" && argc > 3) {
+        hung(argv[2], atoi(argv[3]));
     } else {
-        give_up("busy, deadline, delete, stats, stats-cost N, oom, kills CONTAINERS EACH, lost, pressure");
+        give_up(
+            "busy, deadline, delete, stats, stats-cost N, oom, kills CONTAINERS EACH, lost, pressure, hung "
+            "DIRECTORY "
+            "PID");
     }
     return 0;
 }

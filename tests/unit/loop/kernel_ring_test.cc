@@ -205,6 +205,22 @@ TEST_CASE("file reads and writes at an offset") {
     CHECK(std::memcmp(in.data(), "cdef", 4) == 0);
 }
 
+TEST_CASE("paths are opened, or not, with the flags that were asked for") {
+    auto loop = make_loop();
+    Result opened, missing;
+    open_how how{};
+    how.flags = O_PATH | O_CLOEXEC;
+    loop->openat2(opened.op, "/proc/self/status", how);
+    wait_for(*loop, opened, 1);
+    REQUIRE(opened.last >= 0);
+    sys::UniqueFd fd(opened.last);
+    CHECK((fcntl(fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK((fcntl(fd.get(), F_GETFL) & O_PATH) != 0);
+    loop->openat2(missing.op, "/proc/self/no-such-file", how);
+    wait_for(*loop, missing, 1);
+    CHECK(missing.last == -ENOENT);
+}
+
 TEST_CASE("a waiting loop wakes for its timer, not before, and not otherwise") {
     auto loop = make_loop();
     struct Tick {

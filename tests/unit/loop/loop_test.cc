@@ -58,9 +58,9 @@ struct Recorder {
 TEST_CASE("operations are submitted as the kernel wants them") {
     Fixture f{16};
     std::string log;
-    Recorder r[8]{Recorder{f.loop, &log}, Recorder{f.loop, &log}, Recorder{f.loop, &log},
+    Recorder r[9]{Recorder{f.loop, &log}, Recorder{f.loop, &log}, Recorder{f.loop, &log},
                   Recorder{f.loop, &log}, Recorder{f.loop, &log}, Recorder{f.loop, &log},
-                  Recorder{f.loop, &log}, Recorder{f.loop, &log}};
+                  Recorder{f.loop, &log}, Recorder{f.loop, &log}, Recorder{f.loop, &log}};
     msghdr message{};
     f.loop.recv(r[0].op, 3, r[0].buffer);
     f.loop.send(r[1].op, 4, r[1].buffer);
@@ -70,9 +70,11 @@ TEST_CASE("operations are submitted as the kernel wants them") {
     f.loop.poll(r[5].op, 8, POLLIN);
     f.loop.poll_multishot(r[6].op, 9, POLLPRI);
     f.loop.accept_multishot(r[7].op, 10);
+    open_how how{};
+    f.loop.openat2(r[8].op, "/some/file", how);
     CHECK(f.ring->submitted.empty());  // nothing is handed over before the turn's one enter
     f.loop.turn(false);
-    REQUIRE(f.ring->submitted.size() == 8);
+    REQUIRE(f.ring->submitted.size() == 9);
     auto& s = f.ring->submitted;
     CHECK(s[0].opcode == IORING_OP_RECV);
     CHECK(s[0].fd == 3);
@@ -90,6 +92,10 @@ TEST_CASE("operations are submitted as the kernel wants them") {
     CHECK(s[7].opcode == IORING_OP_ACCEPT);
     CHECK(s[7].accept_flags == (SOCK_CLOEXEC | SOCK_NONBLOCK));
     CHECK(s[7].ioprio == IORING_ACCEPT_MULTISHOT);
+    CHECK(s[8].opcode == IORING_OP_OPENAT2);
+    CHECK(s[8].fd == AT_FDCWD);
+    CHECK(s[8].len == sizeof how);
+    CHECK(s[8].off == reinterpret_cast<uint64_t>(&how));
     for (Recorder& each : r) f.ring->complete(each.op, 0);
     f.loop.turn(false);
 }
