@@ -29,6 +29,12 @@ core::Result<struct statx> look_at(const sys::UniqueFd& fd, const std::string& p
     return found;
 }
 
+// The step that needs it will not find it either, and says so better. After any other error it might: then it
+// would be used unseen.
+bool is_not_there(int err) {
+    return err == ENOENT || err == ENOTDIR || err == ELOOP || err == ENAMETOOLONG;
+}
+
 // The root of a mount namespace that is joined becomes the container's: never that of the machine.
 core::Status check_joined_mounts(const std::string& path, const sys::UniqueFd& fd) {
     BERTH_ASSIGN(struct statx asked, look_at(fd, path));
@@ -76,10 +82,14 @@ void CreateJob::on_opened(loop::Op&, int32_t result) {
     }
     Look look = std::move(looks_.back());
     looks_.pop_back();
-    // What cannot be opened is named by the step that needs it.
     core::Status found = core::ok();
-    if (fd.valid())
+    if (fd.valid()) {
         found = look.is_joined_mounts ? check_joined_mounts(look.path, fd) : check_bind_source(look.path, fd);
+    } else if (!is_not_there(-result)) {
+        found = core::errno_error(-result,
+                                  format("%s: open %s", look.is_joined_mounts ? "linux.namespaces" : "mounts",
+                                         quoted(look.path).c_str()));
+    }
     if (!found.ok()) return fail(std::move(found).error());
     look_at_next();
 }

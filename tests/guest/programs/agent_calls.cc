@@ -433,7 +433,9 @@ void hung(const std::string& directory, pid_t server) {
         auto answer = waiting.rpc()->take_answer(call);
         expect(!answer.ok(), "a create from a file system that is gone was done");
         printf("%s\n", answer.error().message.c_str());
-        expect(answer.error().message.find(directory) != std::string::npos, "it does not say where");
+        expect(answer.error().message.find("open ") != std::string::npos &&
+                   answer.error().message.find(directory) != std::string::npos,
+               "it does not say what, and where");
     }
     for (const char* id : {"of-bundle", "of-bind", "with-deadline"}) {
         wait_until(std::string(id) + " is left behind", [&, id = std::string(id)] {
