@@ -25,17 +25,6 @@
 namespace berth::runtime {
 namespace {
 
-core::MemoryEvents counters_of(const pb::state::MemoryCounters& from) {
-    core::MemoryEvents counters;
-    counters.low = from.low();
-    counters.high = from.high();
-    counters.max = from.max();
-    counters.oom = from.oom();
-    counters.oom_kill = from.oom_kill();
-    counters.oom_group_kill = from.oom_group_kill();
-    return counters;
-}
-
 std::unique_ptr<Process> process_of(Container& container, core::ExecId exec_id,
                                     const pb::state::Process& state) {
     StdioPaths paths{state.stdin(),    state.stdout(), state.stderr(),
@@ -170,8 +159,8 @@ core::Status Runtime::adopt_container(Welcome& welcome, const std::string& id) {
     container->is_owners = state.is_owners();
     for (const pb::KeyValue& annotation : state.annotations())
         container->annotations[annotation.key()] = annotation.value();
-    container->memory_total = counters_of(state.memory_total());
-    container->memory_local = counters_of(state.memory_local());
+    container->memory_total = known_counters(state.memory_total());
+    container->memory_local = known_counters(state.memory_local());
     container->memory_sequence = state.memory_sequence();
     container->exit_oom_kill_local = state.exit_oom_kill_local();
     container->update_undo = state.update_undo();

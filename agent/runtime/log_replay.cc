@@ -7,13 +7,7 @@ namespace berth::runtime {
 namespace {
 
 core::MemoryEvents counters_of(const v1::MemoryCounters& from) {
-    core::MemoryEvents counters;
-    counters.low = from.low();
-    counters.high = from.high();
-    counters.max = from.max();
-    counters.oom = from.oom();
-    counters.oom_kill = from.oom_kill();
-    counters.oom_group_kill = from.oom_group_kill();
+    core::MemoryEvents counters = known_counters(from);
     for (const pb::Counter& other : from.other()) {
         if (other.key() == "sock_throttled") {
             counters.sock_throttled = other.value();

@@ -11,6 +11,19 @@
 
 namespace berth::runtime {
 
+// Of a state file's counters or an event's: those that both have.
+template <typename Counters>
+core::MemoryEvents known_counters(const Counters& from) {
+    core::MemoryEvents counters;
+    counters.low = from.low();
+    counters.high = from.high();
+    counters.max = from.max();
+    counters.oom = from.oom();
+    counters.oom_kill = from.oom_kill();
+    counters.oom_group_kill = from.oom_group_kill();
+    return counters;
+}
+
 // What the log says and the state files do not, of an agent that ended between the two; and the reverse.
 class Runtime::LogReplay {
  public:
