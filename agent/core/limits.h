@@ -54,6 +54,9 @@ inline constexpr int64_t kHeapTrimAfterMs = 1000;
 // The keeper's: whenever half of what it held is gone, descriptors and processes, from so many on.
 inline constexpr size_t kKeeperTrimFrom = 64;
 
+// Threads of the kernel's for the ring's opens, reads and writes that have to wait, at most at a time.
+inline constexpr unsigned kRingWorkers = 256;
+
 // Events.
 inline constexpr size_t kEventLogEntries = 4096;
 inline constexpr size_t kEventLogBytes = 2u << 20;

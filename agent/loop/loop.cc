@@ -88,6 +88,7 @@ void Loop::sendmsg(Op& op, int fd, const msghdr* message) {
 void Loop::openat2(Op& op, const char* path, open_how& how) {
     io_uring_sqe* sqe = begin(op);
     io_uring_prep_openat2(sqe, AT_FDCWD, path, &how);
+    if ((how.flags & O_PATH) == 0) sqe->flags |= IOSQE_ASYNC;
     io_uring_sqe_set_data(sqe, &op);
 }
 

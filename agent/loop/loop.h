@@ -123,7 +123,8 @@ class Loop {
 
     // Starting an operation that is pending is a bug. Buffers must stay valid until the completion.
     // The completion is a descriptor, the caller's from then on. For what may lie on a file system that does
-    // not answer. `path` and `how` must stay valid until then.
+    // not answer: only with O_PATH is it tried at once, since the kernel knows whether a look-up would wait,
+    // and not whether an open would. `path` and `how` must stay valid until then.
     void openat2(Op& op, const char* path, open_how& how);
     void recv(Op& op, int fd, std::span<std::byte> into);
     void send(Op& op, int fd, std::span<const std::byte> data);     // MSG_NOSIGNAL; may be short

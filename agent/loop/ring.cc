@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 
+#include "agent/core/limits.h"
+
 namespace berth::loop {
 namespace {
 
@@ -52,11 +54,19 @@ class KernelRing final : public Ring {
         io_uring_ring_dontfork(&ring_);
         // Saves a descriptor look-up on every enter. Works without.
         io_uring_register_ring_fd(&ring_);
-        std::array<io_uring_restriction, std::size(kOperations)> allowed{};
-        for (size_t i = 0; i < allowed.size(); ++i) {
+        // What waits for a file system waits in a thread of the kernel's. By default there are four a CPU,
+        // and a few opens on a share that has hung would hold up every write to a cgroup. {regular files,
+        // others}; 0 keeps what is.
+        unsigned workers[2] = {limits::kRingWorkers, 0};
+        if (syscall(SYS_io_uring_register, ring_.ring_fd, IORING_REGISTER_IOWQ_MAX_WORKERS, workers, 2) < 0)
+            return -errno;
+        std::array<io_uring_restriction, std::size(kOperations) + 1> allowed{};
+        for (size_t i = 0; i < std::size(kOperations); ++i) {
             allowed[i].opcode = IORING_RESTRICTION_SQE_OP;
             allowed[i].sqe_op = kOperations[i];
         }
+        allowed.back().opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED;
+        allowed.back().sqe_flags = IOSQE_ASYNC;
         // (Debian's shared liburing lacks the functions for both.)
         if (syscall(SYS_io_uring_register, ring_.ring_fd, IORING_REGISTER_RESTRICTIONS, allowed.data(),
                     allowed.size()) < 0 ||

@@ -390,7 +390,6 @@ void hung(const std::string& directory, pid_t server) {
     Session other = connect();
     must(waiting.connect());
     task::CreateTaskRequest of_bundle;
-    of_bundle.set_id("of-bundle");
     of_bundle.set_bundle(directory + "/bundle");
     task::CreateTaskRequest of_bind;
     of_bind.set_id("of-bind");
@@ -400,12 +399,20 @@ void hung(const std::string& directory, pid_t server) {
     of_bind.mutable_options()->set_type_url(std::string(client::kSpecType));
     of_bind.mutable_options()->set_value(spec.json());
     std::vector<uint32_t> calls;
-    for (const task::CreateTaskRequest& request : {of_bundle, of_bind}) {
+    auto begin = [&](const task::CreateTaskRequest& request) {
         auto call =
             waiting.rpc()->begin_unary(client::kTaskService, "Create", request.SerializeAsString(), {});
         expect(call.ok(), "Create cannot be sent");
         calls.push_back(*call);
+    };
+    // More than the kernel has threads for by default: four a CPU.
+    std::vector<std::string> ids;
+    for (int i = 0; i < 20; ++i) {
+        ids.push_back("of-bundle" + std::to_string(i));
+        of_bundle.set_id(ids.back());
+        begin(of_bundle);
     }
+    begin(of_bind);
     // The rest of the agent's work goes on.
     client::CallOptions soon;
     soon.timeout_ms = 60'000;
@@ -417,6 +424,9 @@ void hung(const std::string& directory, pid_t server) {
     }
     must(create(other, "beside", Spec()));
     start(other, "beside");
+    must(update(other, "beside",
+                R"({"memory":{"limit":33554432}})"));  // its write waits in such a thread, too
+    expect_eq("memory.max", number_in(cgroup_of("beside") + "/memory.max"), 33554432);
     remove(other, "beside");
     // So does the deadline of a third.
     of_bundle.set_id("with-deadline");
@@ -437,8 +447,9 @@ void hung(const std::string& directory, pid_t server) {
                    answer.error().message.find(directory) != std::string::npos,
                "it does not say what, and where");
     }
-    for (const char* id : {"of-bundle", "of-bind", "with-deadline"}) {
-        wait_until(std::string(id) + " is left behind", [&, id = std::string(id)] {
+    ids.insert(ids.end(), {"of-bind", "with-deadline"});
+    for (const std::string& id : ids) {
+        wait_until(id + " is left behind", [&] {
             auto state = other.call<task::StateResponse>(client::kTaskService, "State", process(id));
             return !state.ok() && state.error().code == core::Code::kNotFound;
         });

@@ -219,6 +219,14 @@ TEST_CASE("paths are opened, or not, with the flags that were asked for") {
     loop->openat2(missing.op, "/proc/self/no-such-file", how);
     wait_for(*loop, missing, 1);
     CHECK(missing.last == -ENOENT);
+    how.flags = O_RDONLY | O_CLOEXEC;
+    Result read;
+    loop->openat2(read.op, "/proc/self/status", how);
+    wait_for(*loop, read, 1);
+    REQUIRE(read.last >= 0);
+    sys::UniqueFd readable(read.last);
+    char byte = 0;
+    CHECK(::read(readable.get(), &byte, 1) == 1);
 }
 
 TEST_CASE("a waiting loop wakes for its timer, not before, and not otherwise") {

@@ -96,6 +96,13 @@ TEST_CASE("operations are submitted as the kernel wants them") {
     CHECK(s[8].fd == AT_FDCWD);
     CHECK(s[8].len == sizeof how);
     CHECK(s[8].off == reinterpret_cast<uint64_t>(&how));
+    CHECK(s[8].flags == IOSQE_ASYNC);
+    how.flags = O_PATH;
+    Recorder looked{f.loop, &log};
+    f.loop.openat2(looked.op, "/some/file", how);
+    f.loop.turn(false);
+    CHECK(f.ring->submitted.back().flags == 0);
+    f.ring->complete(looked.op, 0);
     for (Recorder& each : r) f.ring->complete(each.op, 0);
     f.loop.turn(false);
 }
