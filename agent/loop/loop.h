@@ -122,10 +122,6 @@ class Loop {
     Loop& operator=(const Loop&) = delete;
 
     // Starting an operation that is pending is a bug. Buffers must stay valid until the completion.
-    // The completion is a descriptor, the caller's from then on. For what may lie on a file system that does
-    // not answer: only with O_PATH is it tried at once, since the kernel knows whether a look-up would wait,
-    // and not whether an open would. `path` and `how` must stay valid until then.
-    void openat2(Op& op, const char* path, open_how& how);
     void recv(Op& op, int fd, std::span<std::byte> into);
     void send(Op& op, int fd, std::span<const std::byte> data);     // MSG_NOSIGNAL; may be short
     void recvmsg(Op& op, int fd, msghdr* message, unsigned flags);  // MSG_CMSG_CLOEXEC is added
@@ -137,6 +133,10 @@ class Loop {
     void poll_multishot(Op& op, int fd, uint32_t events);
     void accept_multishot(Op& op, int fd);  // SOCK_CLOEXEC | SOCK_NONBLOCK
     void connect(Op& op, int fd, const sockaddr* address, socklen_t length);
+    // The completion is a descriptor, the caller's from then on. For what may lie on a file system that does
+    // not answer: only with O_PATH is it tried at once, since the kernel knows whether a look-up would wait,
+    // and not whether an open would. `path` and `how` must stay valid until then.
+    void openat2(Op& op, const char* path, open_how& how);
 
     // The op's handler runs later with -ECANCELED (or with its result, when it was already done). Idle ops:
     // nothing. A multishot operation may still deliver what it had completed before.
